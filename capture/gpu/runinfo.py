@@ -1,0 +1,270 @@
+"""What a log says about its own run, and the run.toml made from it (pure functions).
+
+A log of the kit begins with lines `# run NAME`, `# date ISO`, `# command: ...`,
+`# miles commit ...; sglang ...; torch ..., ...`, `# gpu NAME, DRIVER, TOTAL MiB, USED MiB` and,
+when the GPU was shared, `# other runs share this GPU at the same time: A, B (...)`.
+`header` reads them, `settings` parses a training command, `changed` compares two, `complete`
+joins log, drafts and summary into one document and names what is missing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import shlex
+from collections.abc import Iterable
+
+SCHEMA = 1
+SEED = 1234  # Miles' default of --seed
+ROLLOUT_SEED = 42  # Miles' default of --rollout-seed
+
+RUN_FIELDS = ("lab", "name", "started", "command", "seed", "rollout_seed", "num_rollout",
+              "changed", "note")  # fmt: skip
+SETUP_FIELDS = (
+    "model", "data", "reward", "miles_commit", "miles_date", "engine", "versions", "container",
+    "image", "launcher", "gpu", "gpus", "gpu_memory_mib", "driver", "shared", "shared_with",
+    "clock_record", "attention_engine", "attention_trainer", "sampling", "not_stock",
+)  # fmt: skip
+ENDED_FIELDS = ("how", "status", "steps", "partial", "verdict")
+# Fields that only make sense beside another one: (field, value when the other one says so).
+IMPLIED = {"image": ("container", False, ""), "shared_with": ("shared", False, [])}
+
+_INT = re.compile(r"[+-]?[0-9]+")
+_FLOAT = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.?[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+_NEGATIVE = re.compile(r"-[0-9.]")
+
+
+class RunInfoError(ValueError):
+    """A header, command or draft that cannot be used; one line of text."""
+
+
+def parse_time(text: str) -> dt.datetime:
+    """An ISO time with `Z` as an aware datetime. Raises RunInfoError."""
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?Z", text)
+    try:
+        moment = dt.datetime.strptime(found[1], "%Y-%m-%dT%H:%M:%S") if found else None
+    except ValueError:
+        moment = None
+    if moment is None:
+        raise RunInfoError(f"not a UTC time like 2026-11-29T13:27:19Z: {text!r}")
+    return moment.replace(tzinfo=dt.timezone.utc)  # noqa: UP017  (datetime.UTC needs 3.11)
+
+
+def header(lines: Iterable[str]) -> dict:
+    """What the `# ` lines at the top of a log say: {"run": {...}, "setup": {...}}.
+
+    Reads up to the first line that does not begin with `# `. Raises RunInfoError for a date
+    that is no date.
+    """
+    run, setup, own = {}, {}, None
+    for line in lines:
+        if not line.startswith("# "):
+            break
+        text = line[2:].strip()
+        word, _, rest = text.partition(" ")
+        if word == "run":
+            own = rest.strip()
+        elif word == "date":
+            run["started"] = parse_time(rest.strip())
+        elif word == "command:":
+            run["command"] = rest.strip()
+        elif word == "miles":
+            setup.update(_software(text))
+        elif word == "gpu":
+            setup.update(_gpu(rest))
+        elif text.startswith("other runs share this GPU"):
+            names = re.sub(r"\([^)]*\)", "", text.partition(":")[2])
+            setup["shared"] = True
+            setup["shared_with"] = [n.strip() for n in names.split(",") if n.strip() != own]
+    return {"run": run, "setup": setup}
+
+
+def _software(text: str) -> dict:
+    """`miles commit C (snapshot D); sglang V (NOTE); torch V, NAME V, ...`"""
+    parts = [part.strip() for part in text.split(";")]
+    found = {}
+    commit = re.match(r"miles commit ([0-9a-f]+)(?: \(snapshot (\d{4})-(\d\d)-(\d\d)\))?", parts[0])
+    if commit:
+        found["miles_commit"] = commit[1]
+        if commit[2]:
+            found["miles_date"] = dt.date(int(commit[2]), int(commit[3]), int(commit[4]))
+    versions = {}
+    for part in parts[1:]:
+        engine = re.fullmatch(r"sglang (\S+) \((.+)\)", part)
+        if engine:
+            versions["sglang"] = engine[1]
+            found["engine"] = f"SGLang {engine[1]} ({engine[2]})"
+            continue
+        for item in part.split(","):
+            name, _, version = item.strip().partition(" ")
+            if version:
+                versions[name] = version
+    if versions:
+        found["versions"] = versions
+    return found
+
+
+def _gpu(text: str) -> dict:
+    """`NAME, DRIVER, TOTAL MiB, USED MiB`, as nvidia-smi prints them."""
+    found = re.fullmatch(r"(.+), ([0-9.]+), ([0-9]+) MiB, ([0-9]+) MiB", text.strip())
+    if not found:
+        return {}
+    return {
+        "gpu": found[1],
+        "driver": found[2],
+        "gpu_memory_mib": int(found[3]),
+        "gpu_used_mib_at_start": int(found[4]),
+    }
+
+
+def settings(command: str) -> tuple[dict, dict]:
+    """The options and the environment assignments of a training command.
+
+    Option names come without their leading hyphens. A value is an int, a float or text, a
+    list when an option has several, True when it has none; the last of a repeated option
+    counts. Options before the last `*.py` word belong to docker, ray or python and are left
+    out. Raises RunInfoError when the command cannot be split into words.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise RunInfoError(f"the command cannot be split into words: {error}") from None
+    scripts = [i for i, word in enumerate(words) if word.endswith(".py")]
+    head, rest = (words[: scripts[-1]], words[scripts[-1] + 1 :]) if scripts else ([], words)
+    environment = {}
+    for word in head:
+        if not _ASSIGNMENT.fullmatch(word):
+            break
+        name, _, value = word.partition("=")
+        environment[name] = _typed(value)
+    options: dict = {}
+    name, values = None, []
+    for word in [*rest, "--"]:
+        if word.startswith("-") and not _NEGATIVE.match(word):
+            if name is not None:
+                options.pop(name, None)
+                options[name] = _joined(values)
+            name, equals, value = word.lstrip("-").partition("=")
+            values = [_typed(value)] if equals else []
+        elif name is not None:
+            values.append(_typed(word))
+    return options, environment
+
+
+def _joined(values: list):
+    if not values:
+        return True
+    return values[0] if len(values) == 1 else values
+
+
+def _typed(word: str):
+    if _INT.fullmatch(word):
+        return int(word)
+    return float(word) if _FLOAT.fullmatch(word) else word
+
+
+def changed(command: str, recipe: str) -> list[str]:
+    """What a command adds to, sets otherwise than, or leaves out of a recipe's command."""
+    ours, _ = settings(command)
+    plain, _ = settings(recipe)
+    lines = [_flag(name, ours[name]) for name in ours if ours[name] != plain.get(name)]
+    return sorted(lines) + sorted(f"no --{name}" for name in plain if name not in ours)
+
+
+def _flag(name: str, value) -> str:
+    if value is True:
+        return f"--{name}"
+    values = value if isinstance(value, list) else [value]
+    return " ".join([f"--{name}", *map(str, values)])
+
+
+def merge(said: dict, draft: dict, overrides: Iterable[str]) -> dict:
+    """The log's facts with the draft's added.
+
+    Raises RunInfoError when the draft contradicts the log in a field that `overrides` (as
+    `table.field`) does not name, or when an override overrides nothing.
+    """
+    overrides = list(overrides)
+    result = {table: dict(fields) for table, fields in said.items()}
+    for table, fields in draft.items():
+        if not isinstance(fields, dict):
+            result[table] = fields
+            continue
+        target = result.setdefault(table, {})
+        for name, value in fields.items():
+            known = target.get(name)
+            if known is not None and known != value and f"{table}.{name}" not in overrides:
+                raise RunInfoError(f"{table}.{name}: the log says {known!r}, the draft {value!r}")
+            target[name] = value
+    for name in overrides:
+        table, _, field = name.partition(".")
+        if field not in said.get(table, {}):
+            raise RunInfoError(f"override {name}: the log does not say it")
+    return result
+
+
+def from_settings(options: dict) -> dict:
+    """The fields of [run] and [setup] that follow from the options."""
+    run = {
+        "seed": options.get("seed", SEED),
+        "rollout_seed": options.get("rollout-seed", ROLLOUT_SEED),
+    }
+    if "num-rollout" in options:
+        run["num_rollout"] = options["num-rollout"]
+    names = {
+        "attention_engine": "sglang-attention-backend",
+        "attention_trainer": "attn-implementation",
+        "sampling": "sglang-sampling-backend",
+    }
+    setup = {field: options[name] for field, name in names.items() if name in options}
+    return {"run": run, "setup": setup}
+
+
+def ended(summary_run: dict, verdict: str, num_rollout: int | None) -> dict:
+    """The [ended] table from a run of the summary and the expected verdict word.
+
+    A status that the log does not say is left out.
+    """
+    end = summary_run["ended"]
+    steps = len(summary_run["steps"]["index"])
+    rollouts = len(summary_run["rollouts"]["index"])
+    table = {"how": end["how"], "status": end.get("status"), "steps": steps}
+    if table["status"] is None:
+        del table["status"]
+    table["partial"] = num_rollout is None or rollouts < num_rollout or steps == 0
+    table["verdict"] = verdict
+    return table
+
+
+def ordered(document: dict) -> dict:
+    """The document in the order of the schema, unknown fields after the known ones."""
+    result = {"schema": SCHEMA}
+    orders = {"run": RUN_FIELDS, "ended": ENDED_FIELDS, "setup": SETUP_FIELDS}
+    for table in ("run", "ended", "setup", "environment", "settings", "unusable", "masked"):
+        value = document.get(table)
+        if isinstance(value, dict):
+            known = [name for name in orders.get(table, ()) if name in value]
+            value = {n: value[n] for n in (*known, *(n for n in value if n not in known))}
+        if value:
+            result[table] = value
+    return result
+
+
+def missing(document: dict) -> list[str]:
+    """The fields of the fingerprint that the document lacks, as `table.field`."""
+    setup = document.get("setup", {})
+    for field, (other, when, value) in IMPLIED.items():
+        if field not in setup and setup.get(other) is when:
+            setup[field] = value
+    lacking = [
+        f"{table}.{name}"
+        for table, names in (("run", RUN_FIELDS), ("setup", SETUP_FIELDS))
+        for name in names
+        if name not in document.get(table, {})
+    ]
+    if setup.get("container") and not setup.get("image"):
+        lacking.append("setup.image")
+    if not document.get("ended", {}).get("verdict"):
+        lacking.append("ended.verdict")
+    return lacking
