@@ -1,0 +1,286 @@
+"""Kinds of error lines: one row each, with what set it.
+
+Severity
+    fatal    the process or the run cannot go on; root causes are searched among these
+    error    something failed; fatal only together with other evidence
+    cascade  follows from another error (Ray's own wrappers, closed connections)
+    warn     worth showing, the run goes on
+
+``where``
+    start    the pattern must match where the message starts (after all prefixes)
+    text     anywhere in the first 1,200 bytes of the message, unless the line carries a prompt or
+             arguments (see :data:`CARRIES_TEXT`)
+
+Rows are tried in order; the first that matches names the line, so specific rows come first.
+Ray's lists of possible causes ("There are some potential root causes ...") are advice and match
+no row.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    kind: str
+    severity: str
+    where: str
+    pattern: re.Pattern
+    source: str
+
+
+# Optional rank tag and the dotted class name that ends a traceback.
+EXCEPTION = rb"(?:\[rank\d+\]:? ?)?(?:[A-Za-z_][\w]*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt)"
+_EXC_LINE = rb"(?:" + EXCEPTION + rb")(?:\([^)]{0,80}\))?(?::|\s*$)"
+
+
+def _row(kind: str, severity: str, where: str, pattern: bytes, source: str) -> Row:
+    return Row(kind, severity, where, re.compile(pattern), source)
+
+
+ROWS: tuple[Row, ...] = (
+    _row(
+        "ray-memory-kill",
+        "fatal",
+        "text",
+        rb"killed due to the node running low on memory"
+        rb"|killed due to memory pressure \(OOM\)"
+        rb"|ray\.exceptions\.OutOfMemoryError",
+        "Ray 2.55 and later, Ray up to 2.54, raylet summary line; reference manual 2.3, verl#1335",
+    ),
+    _row(
+        "cuda-oom",
+        "fatal",
+        "text",
+        rb"CUDA out of memory|torch\.(?:cuda\.)?OutOfMemoryError|CUDA error: out of memory"
+        rb"|cudaErrorMemoryAllocation|CUDA driver error: out of memory"
+        rb"|CUBLAS_STATUS_ALLOC_FAILED",
+        "PyTorch allocator and driver wordings; sglang#5285",
+    ),
+    _row(
+        "kernel-missing",
+        "fatal",
+        "text",
+        rb"no kernel image is available|ptxas fatal|is not defined for option 'gpu-name'"
+        rb"|requires SM ?[<>=]|device kernel image is invalid|CUDA error: invalid device function"
+        rb"|compiled with an unsupported toolchain|only supports (?:Ampere|Hopper|Blackwell)"
+        rb"|[Bb]ackend (?:is )?only supported on (?:Hopper|Blackwell|Ampere|SM)"
+        rb"|FlashAttention[^.]{0,40}(?:requires|only supports) ",
+        "CUDA runtime, ptxas, SGLang attention backends; reference manual 4.6",
+    ),
+    _row(
+        "port-in-use",
+        "fatal",
+        "text",
+        rb"(?!.*(?:instead|another port|next port|trying))"
+        rb".*(?:[Aa]ddress already in use|EADDRINUSE|\[Errno 98\]|\(os error 98\)"
+        rb"|[Pp]ort \d+ is (?:already )?in use)",
+        "errno 98 of Python, Rust and c10d; our own run topp",
+    ),
+    _row(
+        "disk-full",
+        "fatal",
+        "text",
+        rb"No space left on device|\[Errno 28\]|Disk quota exceeded|\(os error 28\)",
+        "errno 28",
+    ),
+    _row(
+        "host-oom",
+        "fatal",
+        "text",
+        rb"Out of memory: Killed process|oom-kill:|oom_reaper",
+        "Linux kernel log",
+    ),
+    _row(
+        "engine-died",
+        "fatal",
+        "text",
+        rb"Subprocess \S+ \(pid=\d+\) (?:crashed|exited|died)"
+        rb"|[Rr]eceived sigquit from a child process|SIGQUIT received"
+        rb"|Server process (?:terminated unexpectedly|died before port)"
+        rb"|[Ss]cheduler(?: process)? (?:is dead|died|hit an exception)"
+        rb"|Scheduler or DataParallelController process (?:exited|died)"
+        rb"|Detokenizer(?:Manager)? hit an exception"
+        rb"|[Ee]ngine process (?:has )?died",
+        "SGLang engine and Miles' engine actor; our own run kill_noft",
+    ),
+    _row(
+        "engine-hang",
+        "fatal",
+        "text",
+        rb"[Ww]atchdog timeout \(|Scheduler watchdog timeout",
+        "SGLang scheduler watchdog",
+    ),
+    _row(
+        "collective-timeout",
+        "fatal",
+        "text",
+        rb"Watchdog caught collective operation timeout|NCCL (?:error|WARN) .*(?:remote|timeout)",
+        "PyTorch ProcessGroupNCCL",
+    ),
+    _row(
+        "worker-init-failed",
+        "cascade",
+        "text",
+        rb"actor died because of an error raised in its creation task"
+        rb"|Exception raised in creation task",
+        "Ray ActorDiedError of a constructor; the cause is printed beside it",
+    ),
+    _row(
+        "worker-died",
+        "fatal",
+        "text",
+        rb"actor died unexpectedly before finishing this task"
+        rb"|actor is dead because its (?:worker process|node|owner) has died"
+        rb"|ray\.exceptions\.(?:ActorDiedError|ActorUnavailableError|RayActorError"
+        rb"|WorkerCrashedError|NodeDiedError|LocalRayletDiedError)"
+        rb"|worker died or was killed (?:while executing a task )?by an unexpected system error",
+        "Ray 2.55 exceptions",
+    ),
+    _row(
+        "async-misuse",
+        "fatal",
+        "start",
+        rb"Fatal async misuse, aborting",
+        "Miles logging_utils.py:58",
+    ),
+    _row(
+        "cuda-error",
+        "fatal",
+        "text",
+        rb"CUDA error: |torch\.AcceleratorError|CUBLAS_STATUS_\w+",
+        "PyTorch",
+    ),
+    _row(
+        "argument-error",
+        "fatal",
+        "text",
+        rb"\A[^\s:]{1,80}: error: |error: (?:unrecognized arguments|argument -|the following arg)",
+        "argparse, exit status 2",
+    ),
+    _row(
+        "reward-await",
+        "error",
+        "start",
+        rb"TypeError: object \w+ can't be used in 'await' expression",
+        "reference manual 3.5",
+    ),
+    _row(
+        "import-error",
+        "error",
+        "start",
+        rb"(?:[\w.]+\.)?(?:ModuleNotFoundError|ImportError)\b",
+        "Python; reference manual 3.5, verl#2680",
+    ),
+    _row(
+        "command-failed",
+        "cascade",
+        "start",
+        rb"subprocess\.CalledProcessError: ",
+        "Miles launcher around ray job submit",
+    ),
+    _row(
+        "task-error",
+        "cascade",
+        "start",
+        rb"ray\.exceptions\.RayTaskError\b",
+        "Ray wrapper of a remote exception",
+    ),
+    _row(
+        "capture-failed",
+        "error",
+        "text",
+        rb"Capture cuda graph failed",
+        "SGLang; sglang#4205",
+    ),
+    _row(
+        "router-unhealthy",
+        "warn",
+        "text",
+        rb"HTTP health check failed for ",
+        "SGLang router",
+    ),
+    _row(
+        "exception",
+        "error",
+        "start",
+        _EXC_LINE,
+        "last line of a Python traceback",
+    ),
+    _row(
+        "panic",
+        "error",
+        "start",
+        rb"thread '[^']*' (?:\(\d+\) )?panicked at ",
+        "Rust runtime (router)",
+    ),
+)
+
+# One cheap search decides whether the rows are tried at all.
+HINT = re.compile(
+    rb"rror|xception|illed|died|dead\b|crash|ailed|memory|sigquit|SIGQUIT|in use|EADDR|No space"
+    rb"|quota|no kernel|ptxas|gpu-name|requires|only support|kernel image|toolchain|Fatal|panicked"
+    rb"|erminated|atchdog|NCCL|hit an|Interrupt|Exit\b|oom"
+)
+
+# Messages that carry prompts, answers, arguments or commands: their words are not evidence.
+CARRIES_TEXT = re.compile(
+    rb"First rollout sample:|Finish rollout:|server_args=|Launch router with args|EXEC:|# |"
+    rb"Receive: |Finish: |Namespace\(|[Aa]rguments?[:=]|text_preview=|prompt[=:]|"
+    rb"Ignore import error|eval_rollout|subprocess\.CalledProcessError|Command '|"
+    rb"raise |File \"|return |assert "
+)
+TEXT_SIGN = re.compile(rb"<\|im_(?:start|end)\|>|text_preview=|'content': |<\|endoftext\|>")
+
+# Beginnings of wordings that a terminal may have wrapped into the next line.
+WRAP_HINT = re.compile(
+    rb"killed due|OutOfMemory|were killed|was killed|CUDA out|CUDA error|no kernel|already$"
+    rb"|actor died|Address|sigquit|Subprocess|out of$"
+)
+
+
+def classify(message: bytes, *, anchored: bool = False) -> Row | None:
+    """First row that fits a message without prefixes, or None.
+
+    ``anchored``: the message comes from a logger that prints its own texts (a Miles record with
+    file and line), so a row must fit at its start or at the start of an exception line.
+    """
+    head = message[:1200]
+    if HINT.search(head) is None or CARRIES_TEXT.match(head):
+        return _called_process(head)
+    if (anchored or TEXT_SIGN.search(head)) and not re.match(_EXC_LINE, head):
+        return next((r for r in ROWS if r.pattern.match(head)), None)
+    for row in ROWS:
+        hit = row.pattern.search(head) if row.where == "text" else row.pattern.match(head)
+        if hit:
+            return row
+    return None
+
+
+def _called_process(head: bytes) -> Row | None:
+    if head.startswith(b"subprocess.CalledProcessError: "):
+        return next(r for r in ROWS if r.kind == "command-failed")
+    return None
+
+
+def task_kind(exception: str, text: str) -> str:
+    """Kind of an exception that a rollout task raised (see :class:`events.TaskRaised`)."""
+    if exception in ("ModuleNotFoundError", "ImportError", "AttributeError"):
+        return "reward-import"
+    if exception == "TypeError" and "await" in text:
+        return "reward-await"
+    if exception == "NotImplementedError":
+        return "reward-type"
+    if exception in (
+        "HTTPStatusError",
+        "ConnectError",
+        "ReadError",
+        "ReadTimeout",
+        "RemoteProtocolError",
+        "ConnectTimeout",
+        "PoolTimeout",
+        "WriteError",
+    ):
+        return "request"
+    return "other"

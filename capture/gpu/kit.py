@@ -1,0 +1,58 @@
+"""The capture kit: ``python3 kit.py VERB ...``.
+
+A verb is a module with ``add_arguments(parser)`` and ``run(args) -> exit code``; it is imported
+when it is asked for, so that one broken or slow verb does not stop the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+# verb -> (module, one line for --help)
+VERBS = {
+    "summarize": ("summarize", "a log to a summary: metrics, retries, pauses, how it ended"),
+    "store": ("store", "store a run: compress, scrub, fingerprint"),
+}
+EXIT_CODES = """exit codes:
+  0  fine, or the run ended
+  1  acted, or found something wrong
+  2  bad usage, or lost sight of what it should read
+  3  inspected nothing"""
+
+
+def build_parser(verbs: tuple[str, ...] | None = None) -> argparse.ArgumentParser:
+    """The kit's parser with the arguments of ``verbs`` (default: of every verb)."""
+    parser = argparse.ArgumentParser(
+        prog="kit.py",
+        description="Tools around Miles runs on one GPU.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for verb, (module, about) in VERBS.items():
+        sub = subparsers.add_parser(verb, help=about, description=about, allow_abbrev=False)
+        if verbs is None or verb in verbs:
+            importlib.import_module(module).add_arguments(sub)
+            sub.set_defaults(module=module)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one verb; returns its exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    asked = tuple(a for a in argv[:1] if a in VERBS)
+    args = build_parser(asked).parse_args(argv)
+    try:
+        return importlib.import_module(args.module).run(args)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

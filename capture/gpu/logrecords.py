@@ -1,0 +1,263 @@
+"""One message, without its prefixes, to one event.
+
+Each function takes (line number, time, message) and returns an event, None when the message is
+not of its shape, or NOTHING when it is known to hold nothing.  Sources: the log lines of Miles at
+31f1ca961 and of SGLang 0.5.16, httpx' texts of HTTPStatusError, Ray's job client.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from errors_table import task_kind
+from events import (
+    EngineCapture,
+    EngineDecode,
+    EngineKvCache,
+    EnginePrefill,
+    EngineReady,
+    EngineStart,
+    EngineWeights,
+    EvalSkipped,
+    JobEnd,
+    Load,
+    LoadFailed,
+    Marker,
+    Progress,
+    RetriesExhausted,
+    Save,
+    TaskRaised,
+    Timer,
+)
+from lineshape import clean_text, repeat_count, scaled
+
+NOTHING = object()
+
+_DECODE = re.compile(
+    rb"Decode batch.{0,200}?#running-req: (\d+).{0,300}?gen throughput \(token/s\): ([\d.]+)"
+)
+_PREFILL = re.compile(rb"Prefill batch.{0,80}?#new-seq: (\d+), #new-token: (\d+)")
+_TIMER = re.compile(rb"Timer (.{1,80}?) end \(elapsed: ([\d.]+) ?s\)")
+_WEIGHTS = re.compile(
+    rb"Load weight end\. (?:elapsed=([\d.]+) s, )?type=(\w+),.{0,80}? ?avail mem=([\d.]+) GB"
+    rb"(?:, mem usage=([\d.]+) GB)?"
+)
+_KV = re.compile(
+    rb"KV Cache is allocated\. (?:dtype: ([\w.]+), )?#tokens: (\d+), "
+    rb"(?:K size: ([\d.]+) GB, V size: ([\d.]+) GB|KV size: ([\d.]+) GB)"
+)
+_CAPTURE = re.compile(
+    rb"Capture (?:[\w ]{0,40} )?(?:cuda|CUDA) graph (begin|end)"
+    rb"(?:.{0,80}?(?:elapsed=|Time elapsed: )([\d.]+) s)?"
+)
+_SKIPPED = re.compile(rb"eval (\d+) skipped: (.*)", re.S)
+_SAVED = re.compile(
+    rb"(?:\[FSDP\] )?(?:Saved checkpoint to|successfully saved checkpoint.{0,40} to) +(\S+)"
+)
+_LOADED = re.compile(rb"\[FSDP\] Loaded (model|optimizer|LR scheduler|RNG state|rng) from (\S+)")
+_DATA = re.compile(rb"load metadata from (\S+)")
+_FAILED = re.compile(
+    rb"\[FSDP\] Failed to load (model|optimizer|LR scheduler|rng)? ?from (.+?): (.*)"
+)
+_NO_TRACKER = re.compile(rb"\[FSDP\] No tracker file at (.+?); skipping load")
+_TASK = re.compile(rb"\[rollout\] Task raised exception: ((?:\w+\.)*(\w+))?(.*)", re.S)
+_EXHAUSTED = re.compile(rb"Max retries \((\d+)\) reached, failing\.\.\.(?: \(url=(.*)\))?")
+_JOB = re.compile(rb"\s*Job '([^']{1,80})' (submitted successfully|succeeded|failed|was stopped)")
+
+# A numbered dict: groups kind, number, dict text.
+NUMBERED = re.compile(rb"(step|critic-step|rollout|perf|eval|multi_turn) (\d{1,12}): (\{.*)$", re.S)
+FIRST_HALF = re.compile(
+    rb"Error: (?:Server error|Client error|Redirect response|Informational response) "
+    rb"'(\d{3})[^']*' for url '([^']*)'"
+)
+ONE_LINE = re.compile(
+    rb"Error: (.*?)(?:, |\s)retrying\.\.\. \(attempt (\d+)/(\d+), url=(.*?), response=(.*)\)\s*$",
+    re.S,
+)
+SECOND_HALF = re.compile(
+    rb"For more information check: (?:\S*?Status/(\d{3}))?.{0,80}?"
+    rb"retrying\.\.\. \(attempt (\d+)/(\d+), url=(.*?), response=(.*)\)\s*$",
+    re.S,
+)
+_CODE = re.compile(rb'"code": ?"([^"]{1,80})"')
+_MARK_TIME = re.compile(rb"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?(Z)?")
+_MARK_RC = re.compile(rb"\brc=(-?\d{1,6})\b")
+
+
+def decode(n, t, msg):
+    m = _DECODE.match(msg)
+    return EngineDecode(n, t, int(m[1]), float(m[2])) if m else None
+
+
+def prefill(n, t, msg):
+    m = _PREFILL.match(msg)
+    return EnginePrefill(n, t, int(m[1]), int(m[2])) if m else None
+
+
+def timer(n, t, msg):
+    m = _TIMER.match(msg)
+    if m:
+        return Timer(n, t, clean_text(m[1], 80), float(m[2]))
+    return NOTHING if msg.endswith(b" start") and len(msg) < 100 else None
+
+
+def weights(n, t, msg):
+    m = _WEIGHTS.match(msg)
+    if not m:
+        return None
+    used = float(m[4]) if m[4] else 0.0
+    return EngineWeights(n, t, float(m[1] or 0), m[2].decode(), float(m[3]), used)
+
+
+def kv_cache(n, t, msg):
+    m = _KV.match(msg)
+    if not m:
+        return None
+    sizes = [float(x) if x else None for x in (m[3], m[4], m[5])]
+    return EngineKvCache(n, t, (m[1] or b"").decode(), int(m[2]), *sizes)
+
+
+def capture(n, t, msg):
+    m = _CAPTURE.match(msg)
+    if not m:
+        return None
+    return EngineCapture(n, t, m[1].decode(), float(m[2]) if m[2] else None)
+
+
+def ready(n, t, msg):
+    if b"fired up and ready" in msg[:80] or b"Uvicorn running on" in msg[:80]:
+        return EngineReady(n, t, clean_text(msg, 120))
+    return None
+
+
+def server_args(n, t, msg):
+    return EngineStart(n, t, "server_args") if msg.startswith(b"server_args=") else None
+
+
+def eval_skipped(n, t, msg):
+    m = _SKIPPED.match(msg)
+    return EvalSkipped(n, t, int(m[1]), clean_text(m[2], 200)) if m else None
+
+
+def checkpoint(n, t, msg):
+    """Save, Load or LoadFailed of the FSDP checkpointer and of the data source."""
+    if m := _SAVED.match(msg):
+        return Save(n, t, clean_text(m[1], 300))
+    if m := _LOADED.match(msg):
+        what = {"LR scheduler": "scheduler", "RNG state": "rng"}.get(m[1].decode(), m[1].decode())
+        return Load(n, t, what, clean_text(m[2], 300))
+    if m := _DATA.match(msg):
+        return Load(n, t, "data", clean_text(m[1], 300))
+    if m := _NO_TRACKER.match(msg):
+        return LoadFailed(n, t, "model", clean_text(m[1], 300), "no tracker file", True)
+    if m := _FAILED.match(msg):
+        what = (m[1] or b"checkpoint").decode()
+        return LoadFailed(n, t, what, clean_text(m[2], 300), clean_text(m[3], 300), False)
+    return None
+
+
+def task_raised(n, t, msg):
+    msg, count = repeat_count(msg)
+    m = _TASK.match(msg)
+    if not m:
+        return None
+    name = (m[2] or b"").decode()
+    text = clean_text((m[1] or b"") + m[3], 300)
+    return TaskRaised(n, t, task_kind(name, text), name, text, count)
+
+
+def exhausted(n, t, msg):
+    msg, count = repeat_count(msg)
+    m = _EXHAUSTED.match(msg)
+    if not m:
+        return None
+    return RetriesExhausted(n, t, int(m[1][:9]), clean_text(m[2], 200) if m[2] else None, count)
+
+
+def bar(n, t, m):
+    """Progress of a matched bar (see lineshape.BAR)."""
+    label = clean_text(m[1], 120) or "bar"
+    return Progress(n, t, label, scaled(m[3], m[4]), scaled(m[5], m[6]))
+
+
+def job(n, t, msg):
+    """JobEnd, or EngineStart("job") for a submission, of Ray's job client."""
+    m = _JOB.match(msg)
+    if not m:
+        return None
+    what = m[2].decode()
+    if what == "submitted successfully":
+        return EngineStart(n, t, "job")
+    how = {"succeeded": "finished", "failed": "failed"}.get(what, "killed")
+    return JobEnd(n, t, how, 0 if how == "finished" else None, "job")
+
+
+def how_by_status(status: int) -> str:
+    """Word for an exit status: 124 is a time limit, 128+N and negative are signals."""
+    if status == 0:
+        return "finished"
+    if status == 124:
+        return "time-limit"
+    return "killed" if status < 0 or status > 128 else "failed"
+
+
+def marker(n, t, line, clock):
+    """Marker of a ``# ...`` line; its own time where it has one (Z means UTC)."""
+    body = line[2:].strip()
+    m = _MARK_TIME.search(body, 0, 60)
+    if m:
+        own = clock.at(m[1], m[2])
+        if own is not None:
+            t = own + clock.offset if m[3] else own
+    text = clean_text(body, 4000)
+    word = text.split(" ", 1)[0].rstrip(":")
+    rest = text[len(word) :].lstrip(": ")
+    if word == "end":
+        rc = _MARK_RC.search(body)
+        return Marker(n, t, "end", rest, int(rc[1]) if rc else None)
+    if word in ("run", "date", "command"):
+        return Marker(n, t, word, rest)
+    return Marker(n, t, "note", text)
+
+
+def router_code(body: bytes) -> str | None:
+    """The router's error code in a response body, else the start of its text, None when empty."""
+    m = _CODE.search(body, 0, 4000)
+    if m:
+        return m[1].decode("utf-8", "replace")
+    body = body.strip()
+    if body in (b"", b"None"):
+        return None
+    if body.startswith(b"{"):
+        try:
+            found = json.loads(body)
+            inner = found.get("error", found)
+            got = inner if isinstance(inner, str) else inner.get("type") or inner.get("message")
+            if got:
+                return clean_text(str(got).encode(), 80)
+        except (ValueError, AttributeError, RecursionError):
+            pass
+    return clean_text(re.sub(rb"<[^>]{0,200}>", b" ", body[:600]), 80) or None
+
+
+# First four bytes of a message -> functions to try.
+BY_START = {
+    b"Deco": decode,
+    b"Pref": prefill,
+    b"Time": timer,
+    b"Load": weights,
+    b"KV C": kv_cache,
+    b"Capt": capture,
+    b"The ": ready,
+    b"INFO": ready,
+    b"Uvic": ready,
+    b"serv": server_args,
+    b"[FSD": checkpoint,
+    b"Save": checkpoint,
+    b"succ": checkpoint,
+    b"load": checkpoint,
+    b"[rol": task_raised,
+    b"Max ": exhausted,
+    b"Job ": job,
+}
