@@ -22,8 +22,8 @@ import argparse
 import ast
 import datetime
 import difflib
-import importlib.machinery
 import importlib.metadata
+import importlib.util
 import json
 import os
 import re
@@ -148,7 +148,7 @@ def secret_in(text: str) -> str:
 
 
 def read_settings(env: Mapping[str, str]) -> Settings:
-    """Parse SETTINGS out of `env`; LauncherError names the variable and its value, unless secret."""
+    """Parse SETTINGS out of `env`. LauncherError names the variable, and no secret value."""
     found: Settings = {}
     for setting in SETTINGS:
         text = env.get(setting.name, setting.default)
@@ -246,16 +246,8 @@ CONTRACT_MODELS = ("Qwen3-0.6B", "Qwen3-4B", "Qwen3-4B-Base", "Qwen3-4B-Instruct
 TRUE_ON_POLICY = (
     Flag("--sglang-enable-deterministic-inference", None, "batch-invariant engine kernels"),
     Flag("--sglang-true-on-policy-contract", CONTRACT, "engine side of the contract"),
-    Flag(
-        "--sglang-attention-backend",
-        lambda s: s["MILES_SGLANG_ATTENTION"],
-        "engine attention of the contract",
-    ),
-    Flag(
-        "--attn-implementation",
-        lambda s: s["MILES_FSDP_ATTENTION"],
-        "trainer attention of the contract",
-    ),
+    Flag("--sglang-attention-backend", lambda s: s["MILES_SGLANG_ATTENTION"], "engine attention"),
+    Flag("--attn-implementation", lambda s: s["MILES_FSDP_ATTENTION"], "trainer attention"),
     Flag("--true-on-policy-mode", None, "same arithmetic in engine and trainer"),
 )
 TRUE_ON_POLICY_ENV = {
@@ -283,13 +275,8 @@ def command(s: Settings) -> list[str]:
     """The Miles command: our flags, then the extra ones, then those of true on-policy mode.
     Miles keeps the last value of a flag that occurs twice (argparse)."""
     last = _spell(TRUE_ON_POLICY, s) if s["MILES_TRUE_ON_POLICY"] else []
-    return [
-        "python3",
-        f"{s['MILES_DIR']}/train.py",
-        *default_flags(s),
-        *s["MILES_EXTRA_ARGS"],
-        *last,
-    ]
+    program = ["python3", f"{s['MILES_DIR']}/train.py"]
+    return [*program, *default_flags(s), *s["MILES_EXTRA_ARGS"], *last]
 
 
 def default_command(env: Mapping[str, str] | None = None) -> list[str]:
@@ -327,8 +314,11 @@ def runtime_env(s: Settings, env: Mapping[str, str]) -> dict[str, dict[str, str]
 
 
 def _own_address() -> str:
+    """Address that this machine would send from, "" without a network. Sends nothing."""
     try:
-        return socket.gethostbyname(socket.gethostname())
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("192.0.2.1", 9))  # reserved for documentation
+            return str(probe.getsockname()[0])
     except OSError:
         return ""
 
@@ -369,22 +359,49 @@ class Plan:
         except ValueError:
             return default
 
+    def set_in_env(self, *names: str) -> str:
+        """Those of `names` that the environment holds."""
+        return ", ".join(name for name in names if name in self.env)
+
     @property
     def fsdp(self) -> bool:
         """Does the FSDP trainer run?"""
         return self.text("--train-backend") == "fsdp"
 
+    def _fa3(self) -> tuple[bool, bool]:
+        trainer = self.text("--attn-implementation")
+        engine = self.text("--sglang-attention-backend")
+        return engine == "fa3", trainer.endswith("flash_attention_3")
+
     @property
     def fa3(self) -> bool:
         """Is FlashAttention 3 asked for on one side?"""
-        return self.text("--sglang-attention-backend") == "fa3" or self.text(
-            "--attn-implementation"
-        ).endswith("flash_attention_3")
+        return any(self._fa3())
+
+    @property
+    def fa3_both(self) -> bool:
+        """Is FlashAttention 3 asked for on both sides?"""
+        return self._fa3() == (True, True)
+
+    @property
+    def model(self) -> str:
+        """Folder name of the model."""
+        return Path(self.text("--hf-checkpoint")).name
+
+    @property
+    def batch(self) -> float:
+        """Answers per optimizer update."""
+        return self.number("--global-batch-size", 0)
 
     @property
     def answers(self) -> float:
         """Answers per rollout step: prompts times group size."""
         return self.number("--rollout-batch-size", 0) * self.number("--n-samples-per-prompt", 1)
+
+    @property
+    def thinking_off(self) -> bool:
+        """Is thinking switched off in the chat template?"""
+        return bool(re.search(r"thinking\W+false", self.text("--apply-chat-template-kwargs"), re.I))
 
     @property
     def reward(self) -> str:
@@ -403,6 +420,7 @@ REWARDS = (
     *("math", "deepscaler", "gemma_math", "dapo", "f1", "gpqa", "ifbench", "remote_rm"),
     *("random", "deterministic_random"),
 )
+BOXED = ("math", "deepscaler", "gemma_math", "dapo")
 CODE_FLAGS = (  # each names a Python object as module.name
     *("--custom-rm-path", "--dynamic-sampling-filter-path", "--custom-generate-function-path"),
     *("--rollout-function-path", "--buffer-filter-path", "--custom-loss-function-path"),
@@ -420,19 +438,19 @@ def _resumes(p: Plan) -> bool:
 
 
 def _source_of(p: Plan, target: str) -> str | None:
-    """File of the module of `module.name`; "" when it has none, None when there is no such module.
+    """File of the module of `module.name`, "" when it has none, None when there is no such module.
 
-    Looks where the job will look and imports nothing."""
-    path = [*runtime_env(p.s, p.env)["env_vars"]["PYTHONPATH"].split(":"), *sys.path]
-    spec = None
-    name = ""
-    for part in target.split(".")[:-1]:
-        name = f"{name}.{part}" if name else part
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is None:
-            return None
-        path = list(spec.submodule_search_locations or [])
-    return (spec.origin or "") if spec else None
+    Looks where the job will look, and imports nothing."""
+    parts = target.split(".")[:-1]
+    if not parts:
+        return None
+    for base in (*runtime_env(p.s, p.env)["env_vars"]["PYTHONPATH"].split(":"), *sys.path):
+        place = Path(base or ".", *parts)
+        for source in (place.with_name(place.name + ".py"), place / "__init__.py"):
+            if source.is_file():
+                return str(source)
+    # a package that an import hook provides, such as an editable install, is not looked into
+    return "" if importlib.util.find_spec(parts[0]) and parts[0] != "miles" else None
 
 
 def _no_module(p: Plan) -> str:
@@ -459,7 +477,7 @@ def _plain_reward(p: Plan) -> bool:
 def _labels(p: Plan, bad: Callable[[Any], bool]) -> bool:
     """Does one of the first thousand rows of a .jsonl prompt file have a bad label?"""
     path = Path(p.text("--prompt-data"))
-    if path.suffix != ".jsonl" or not path.is_file() or not p.reward.endswith("math"):
+    if path.suffix != ".jsonl" or not path.is_file() or p.reward != "math":
         return False
     with path.open("rb") as lines:
         for _, line in zip(range(1000), lines, strict=False):
@@ -514,472 +532,207 @@ def _gpus(p: Plan) -> str:
     return ", ".join(f"{name} {p.text(name)}" for name, gpus in asked.items() if gpus > 1)
 
 
+def _used(p: Plan) -> str:
+    folder = p.text("--save-debug-event-data")
+    return folder if folder and any(Path(folder).glob("*.jsonl")) else ""
+
+
 class Trap(NamedTuple):
-    """A setting that is known to fail or to surprise. `test` returns what it saw, or something
-    false. `number` is its place in the list of 17 traps that the manual prints, 0 if not in it."""
+    """A setting that is known to fail or to surprise. `number` is its place in the manual's list
+    of 17 traps, 0 when not in it. `test` returns what it saw (text), True, or something false."""
 
     id: str
     severity: str
+    number: int
     test: Callable[[Plan], Any]
     advice: str
     source: str
-    number: int = 0
 
 
+# fmt: off
 TRAPS = (
-    Trap(
-        "stray-word",
-        REFUSED,
-        _stray,
-        "no flag takes these words; quote a value that holds spaces",
-        "argparse",
-    ),
-    Trap(
-        "gpus",
-        REFUSED,
-        lambda p: not p.s["MILES_SCRIPT_EXTERNAL_RAY"] and _gpus(p),
-        "this launcher gives Ray one GPU, so the placement group would wait for ever;"
-        " ask for one, or start from a launcher of Miles",
-        "miles/utils/arguments.py:109",
-        13,
-    ),
-    Trap(
-        "fa3-off-hopper",
-        REFUSED,
-        lambda p: (
-            p.fa3
-            and p.machine.capability
-            and p.machine.capability.split(".")[0] != "9"
-            and f"compute capability {p.machine.capability}"
-        ),
-        "FlashAttention 3 is built for Hopper (9.x) only; leave the attention settings out,"
-        " or take triton or flashinfer for the engine and sdpa for the trainer",
-        "scripts/run_qwen3_0_6b_fsdp.py; SGLang 0.5.16",
-        14,
-    ),
-    Trap(
-        "fa3-unknown-gpu",
-        WARNED,
-        lambda p: p.fa3 and not p.machine.capability,
-        "FlashAttention 3 needs a Hopper GPU (9.x), and nvidia-smi did not tell which GPU this is",
-        "scripts/run_qwen3_0_6b_fsdp.py",
-        14,
-    ),
-    Trap(
-        "attention-not-contract",
-        WARNED,
-        lambda p: (
-            p.has("--true-on-policy-mode")
-            and (
-                p.text("--sglang-attention-backend") != "fa3"
-                or not p.text("--attn-implementation").endswith("flash_attention_3")
-            )
-        ),
-        "the true on-policy contract names FlashAttention 3 on both sides; with another attention"
-        " the gap is not exactly 0",
-        "miles/true_on_policy",
-    ),
-    Trap(
-        "model-not-contract",
-        REFUSED,
-        lambda p: (
-            p.has("--true-on-policy-mode")
-            and Path(p.text("--hf-checkpoint")).name not in CONTRACT_MODELS
-            and Path(p.text("--hf-checkpoint")).name
-        ),
-        f"the true on-policy contract covers {', '.join(CONTRACT_MODELS)} (by folder name)",
-        "miles/true_on_policy",
-    ),
-    Trap(
-        "attention-without-mode",
-        WARNED,
-        lambda p: (
-            not p.s["MILES_TRUE_ON_POLICY"]
-            and ", ".join(
-                name for name in ("MILES_SGLANG_ATTENTION", "MILES_FSDP_ATTENTION") if name in p.env
-            )
-        ),
-        "does nothing without MILES_TRUE_ON_POLICY=1; in a normal run put"
-        " --sglang-attention-backend or --attn-implementation into MILES_EXTRA_ARGS",
-        "this launcher",
-    ),
-    Trap(
-        "trainer-attention",
-        REFUSED,
-        lambda p: p.fsdp and p.text("--attn-implementation") == "triton",
-        "the trainer does not know the attention triton (ValueError); take sdpa, or leave it out",
-        "miles/backends/fsdp_utils/arguments.py:30",
-    ),
-    Trap(
-        "save-without-interval",
-        WARNED,
-        lambda p: (
-            p.has("--save")
-            and not p.has("--save-interval", "--save-trigger-sentinel", "--num-epoch")
-        ),
-        "--save alone writes nothing; add --save-interval STEPS",
-        "miles/utils/misc.py:144",
-        1,
-    ),
-    Trap(
-        "deepscaler-short",
-        WARNED,
-        lambda p: (
-            p.reward.endswith("deepscaler")
-            and (
-                p.number("--rollout-max-response-len", 0) < 4096
-                or re.search(r"thinking\W+false", p.text("--apply-chat-template-kwargs"), re.I)
-            )
-        ),
-        "deepscaler gives 0 to an answer without </think>: raise --rollout-max-response-len and"
-        " leave thinking on, or take --rm-type math",
-        "miles/rollout/rm_hub/deepscaler.py:38",
-        2,
-    ),
-    Trap(
-        "boxed-prefix",
-        WARNED,
-        lambda p: (
-            p.reward in ("boxed_math", "boxed_deepscaler", "boxed_gemma_math", "boxed_dapo")
-            and p.reward
-        ),
-        "the prefix strips the box that the grader looks for, so a right answer scores as wrong on"
-        " Miles of 2026-08-21; leave boxed_ out",
-        "miles/rollout/rm_hub/__init__.py:53",
-        3,
-    ),
-    Trap(
-        "dapo-without-key",
-        REFUSED,
-        lambda p: p.reward.endswith("dapo") and not p.has("--reward-key"),
-        "dapo returns a dict; add --reward-key score (its scores are 1 and -1)",
-        "miles/rollout/rm_hub/math_dapo_utils.py:262",
-        4,
-    ),
-    Trap(
-        "unknown-reward",
-        WARNED,
-        lambda p: p.reward and p.reward.removeprefix("boxed_") not in REWARDS and p.reward,
-        "Miles of 2026-08-21 has no such reward; an unknown one fails in every group and the"
-        " rollout never ends",
-        "miles/rollout/rm_hub/__init__.py:32",
-        5,
-    ),
-    Trap(
-        "no-reward",
-        REFUSED,
-        lambda p: not p.text("--rm-type") and not p.has("--custom-rm-path"),
-        "give --rm-type or --custom-rm-path",
-        "miles/rollout/rm_hub/__init__.py:32",
-        5,
-    ),
-    Trap(
-        "reward-without-address",
-        REFUSED,
-        lambda p: p.reward.endswith("remote_rm") and not p.has("--rm-url"),
-        "remote_rm needs --rm-url",
-        "miles/rollout/rm_hub/__init__.py:19",
-        5,
-    ),
-    Trap(
-        "no-such-module",
-        REFUSED,
-        _no_module,
-        "not importable from PYTHONPATH, the lab folder or Miles; a reward or filter that cannot"
-        " be imported fails in every group and the rollout never ends",
-        "miles/rollout/inference_rollout/inference_rollout_train.py:110",
-        5,
-    ),
-    Trap(
-        "plain-reward",
-        WARNED,
-        _plain_reward,
-        "the reward is a plain function and Miles awaits its result; write async def",
-        "miles/rollout/rm_hub/__init__.py:32",
-        5,
-    ),
-    Trap(
-        "group-of-one-filtered",
-        REFUSED,
-        lambda p: (
-            p.number("--n-samples-per-prompt", 1) == 1
-            and "nonzero_std" in p.text("--dynamic-sampling-filter-path")
-        ),
-        "a group of one answer has no deviation, so the filter drops every group and the rollout"
-        " never ends; raise --n-samples-per-prompt",
-        "miles/rollout/filter_hub/dynamic_sampling_filters.py:18",
-        5,
-    ),
-    Trap(
-        "group-of-one",
-        WARNED,
-        lambda p: (
-            p.number("--n-samples-per-prompt", 1) == 1
-            and p.text("--advantage-estimator", "grpo") == "grpo"
-        ),
-        "a group of one answer has advantage 0, so nothing is learned",
-        "miles/utils/arguments.py:3443",
-    ),
-    Trap(
-        "kl-without-reference",
-        REFUSED,
-        lambda p: (
-            (p.has("--use-kl-loss") or p.number("--kl-coef", 0) != 0) and not p.has("--ref-load")
-        ),
-        "a KL term needs a reference model: add --ref-load FOLDER (Miles ends with a TypeError)",
-        "miles/utils/arguments.py:2976",
-        6,
-    ),
-    Trap(
-        "kl-loss-zero",
-        WARNED,
-        lambda p: p.has("--use-kl-loss") and p.number("--kl-loss-coef", 0) == 0,
-        "a KL loss with coefficient 0 loads the reference model and runs it in every step for"
-        " nothing; drop --use-kl-loss, or set --kl-loss-coef",
-        "miles/backends/fsdp_utils/actor.py:645",
-        6,
-    ),
-    Trap(
-        "fsdp-ignores",
-        WARNED,
-        _ignored,
-        "the FSDP trainer accepts and ignores this",
-        "miles/backends/fsdp_utils/arguments.py:52",
-        7,
-    ),
-    Trap(
-        "resume",
-        WARNED,
-        _resumes,
-        "on a resume the FSDP trainer keeps the learning rate of the checkpoint whatever --lr says,"
-        " and starts over from the base model when the checkpoint is damaged: look for the two"
-        " lines '[FSDP] Loaded ... from' in the log",
-        "miles/backends/fsdp_utils/checkpoint.py:49",
-        8,
-    ),
-    Trap(
-        "resume-splits",
-        WARNED,
-        lambda p: p.has("--load") and p.has("--save") and p.text("--load") != p.text("--save"),
-        "--load and --save differ: the position in the prompts is read from one and written to the"
-        " other",
-        "miles/rollout/data_source.py:31",
-        8,
-    ),
-    Trap(
-        "group-reward-with-eval",
-        REFUSED,
-        lambda p: p.has("--group-rm") and p.has("--eval-interval"),
-        "--group-rm fails an assertion at the first evaluation, before step 0; drop one of the two",
-        "miles/rollout/inference_rollout/inference_rollout_eval.py:29",
-        9,
-    ),
-    Trap(
-        "eval-without-data",
-        REFUSED,
-        lambda p: (
-            p.has("--eval-interval")
-            and not p.has("--eval-prompt-data", "--eval-config", "--eval-function-path")
-        ),
-        "add --eval-prompt-data NAME FILE",
-        "miles/utils/arguments.py:1189",
-    ),
-    Trap(
-        "ray-runs",
-        REFUSED,
-        lambda p: p.machine.ray_runs and not p.s["MILES_SCRIPT_EXTERNAL_RAY"],
-        "a Ray runs here already, perhaps of another run, and two runs in one container end each"
-        " other; take another container, stop it with `ray stop`, or set"
-        " MILES_SCRIPT_EXTERNAL_RAY=1 to use it",
-        "miles/utils/external_utils/command_utils.py:179",
-        10,
-    ),
-    Trap(
-        "few-cpus",
-        WARNED,
-        lambda p: (p.machine.cpus or RAY_CPUS) < RAY_CPUS and f"{p.machine.cpus} CPUs",
-        "a one-GPU run asks Ray for three CPUs and waits without a message when there are fewer;"
-        " Ray is told that there are three",
-        "miles/ray/placement_group.py:56",
-        11,
-    ),
-    Trap(
-        "same-sampling-seeds",
-        WARNED,
-        lambda p: p.has("--sglang-enable-deterministic-inference"),
-        "with deterministic inference every step samples with the same seeds"
-        " (rollout seed + place in the group)",
-        "miles/rollout/inference_rollout/inference_rollout_common.py:160",
-        12,
-    ),
-    Trap(
-        "label-zero",
-        WARNED,
-        lambda p: _labels(p, lambda label: label == 0 and type(label) is int),
-        "a label that is the number 0 scores 0 whatever the answer; store labels as text",
-        "miles/rollout/rm_hub/math_utils.py:480",
-        15,
-    ),
-    Trap(
-        "label-worked",
-        WARNED,
-        lambda p: _labels(p, lambda label: isinstance(label, str) and "####" in label),
-        "a label still holds its worked solution (####) and scores 0; keep the final answer only",
-        "miles/rollout/rm_hub/math_utils.py:479",
-    ),
-    Trap(
-        "wandb-without-group",
-        REFUSED,
-        lambda p: (
-            p.has("--use-wandb") and not p.has("--wandb-group", "--disable-wandb-random-suffix")
-        ),
-        "W&B without --wandb-group ends the run at start with a TypeError; add --wandb-group NAME",
-        "miles/utils/arguments.py:1920",
-    ),
-    Trap(
-        "batch-too-large",
-        REFUSED,
-        lambda p: (
-            p.number("--global-batch-size", 0) > p.answers > 0
-            and f"{p.number('--global-batch-size', 0):.0f} > {p.answers:.0f}"
-        ),
-        "--global-batch-size is larger than prompts times answers, so no update is ever full",
-        "miles/ray/rollout/rollout_data_conversion.py",
-    ),
-    Trap(
-        "batch-not-one-update",
-        WARNED,
-        lambda p: (
-            0 < p.number("--global-batch-size", 0) < p.answers
-            and f"{p.answers:.0f} answers, batch {p.number('--global-batch-size', 0):.0f}"
-        ),
-        "--global-batch-size is not prompts times answers: a step makes several updates, and a"
-        " remainder is thrown away",
-        "miles/ray/rollout/rollout_data_conversion.py",
-    ),
-    Trap(
-        "over-sampling-small",
-        REFUSED,
-        lambda p: (
-            p.number("--over-sampling-batch-size", 10**9) < p.number("--rollout-batch-size", 0)
-        ),
-        "--over-sampling-batch-size must be at least --rollout-batch-size",
-        "miles/utils/arguments.py:611",
-    ),
-    Trap(
-        "top-p-without-top-k",
-        WARNED,
-        lambda p: (p.number("--rollout-top-p", 1) < 1) != (p.number("--rollout-top-k", -1) > 0),
-        "set --rollout-top-p and --rollout-top-k together: sampling replay (since 2026-10-15)"
-        " needs both, and without replay the trainer scores the whole vocabulary",
-        "first manual, 4.4; miles/backends/training_utils/loss_hub/logit_processors.py:55",
-    ),
-    Trap(
-        "replay-with-kl",
-        WARNED,
-        lambda p: (
-            (p.number("--rollout-top-p", 1) < 1 or p.number("--rollout-top-k", -1) > 0)
-            and p.has("--use-kl-loss")
-        ),
-        "sampling replay (since 2026-10-15) refuses a KL loss",
-        "first manual, 4.4",
-    ),
-    Trap(
-        "lora-on-fsdp",
-        REFUSED,
-        lambda p: (
-            p.fsdp
-            and (p.number("--lora-rank", 0) > 0 or p.number("--multi-lora-n-adapters", 0) > 0)
-        ),
-        "the FSDP trainer has no LoRA: it would train the whole model while the engine serves an"
-        " adapter that nothing loads",
-        "miles/utils/arguments.py:1714",
-    ),
-    Trap(
-        "fully-async",
-        REFUSED,
-        lambda p: p.has("--fully-async"),
-        "needs train_async.py and GPUs of its own; this launcher runs train.py with --colocate",
-        "miles/utils/arguments.py:59",
-    ),
-    Trap(
-        "partial-fully-async",
-        REFUSED,
-        lambda p: p.has("--partial-rollout") and p.has("--fully-async"),
-        "--partial-rollout and --fully-async exclude each other",
-        "miles/utils/arguments.py:653",
-    ),
-    Trap(
-        "offload-level",
-        WARNED,
-        lambda p: " ".join(
-            word
-            for word in p.flags.get("--offload-rollout-level", [])
-            if word not in ("kv_cache", "weight")
-        ),
-        "--offload-rollout-level knows kv_cache and weight; another word is accepted in silence",
-        "miles/utils/arguments.py:176",
-    ),
-    Trap(
-        "one-engine-tolerance",
-        WARNED,
-        lambda p: p.has("--use-fault-tolerance"),
-        "with one engine a dead engine is not replaced before the rollout ends, and it cannot end;"
-        " guard the run with the watchdog",
-        "miles/utils/health_monitor.py:11",
-    ),
-    Trap(
-        "prompt-file",
-        REFUSED,
-        lambda p: (
-            not re.search(r"\.(jsonl|parquet)(@\[.*\])?$", p.text("--prompt-data"))
-            and p.text("--prompt-data")
-        ),
-        "Miles reads .jsonl and .parquet only",
-        "miles/utils/data.py",
-    ),
-    Trap(
-        "run-used",
-        WARNED,
-        lambda p: (
-            next(Path(p.text("--save-debug-event-data", "/dev/null")).glob("*.jsonl"), "")
-            and p.text("--save-debug-event-data")
-        ),
-        "holds events of an earlier run, and this one would append to them; set another MILES_RUN",
-        "miles/utils/audit_utils/event_logger",
-    ),
-    Trap(
-        "proxy",
-        WARNED,
-        lambda p: ", ".join(
-            name for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY") if name in p.env
-        ),
-        "a proxy is set and may answer requests to the engine with 403; the addresses of this"
-        " machine are excepted with no_proxy",
-        "miles/utils/http_utils.py:286",
-    ),
-    Trap(
-        "unknown-flag",
-        WARNED,
-        _unknown,
-        "not in the list of Miles flags; Miles refuses a name that it does not know",
-        "miles/utils/arguments.py",
-    ),
-    Trap(
-        "unknown-variable",
-        WARNED,
-        _unknown_variables,
-        "this launcher does not read it",
-        "this launcher",
-    ),
+    Trap("stray-word", REFUSED, 0, _stray,
+         "no flag takes these words; quote a value that holds spaces", "argparse"),
+    Trap("gpus", REFUSED, 13, lambda p: not p.s["MILES_SCRIPT_EXTERNAL_RAY"] and _gpus(p),
+         "this launcher gives Ray one GPU, and Ray would wait for the others for ever; ask for one,"
+         " or start from a launcher of Miles", "miles/utils/arguments.py:109"),
+    Trap("fa3-off-hopper", REFUSED, 14,
+         lambda p: p.fa3 and p.machine.capability and p.machine.capability[:2] != "9."
+         and f"compute capability {p.machine.capability}",
+         "FlashAttention 3 is built for Hopper (9.x) only; leave the attention flags out, or take"
+         " triton or flashinfer for the engine and sdpa for the trainer",
+         "scripts/run_qwen3_0_6b_fsdp.py, docker/Dockerfile"),
+    Trap("fa3-unknown-gpu", WARNED, 14, lambda p: p.fa3 and not p.machine.capability,
+         "FlashAttention 3 needs a Hopper GPU (9.x), and nvidia-smi does not say which GPU this is",
+         "scripts/run_qwen3_0_6b_fsdp.py, docker/Dockerfile"),
+    Trap("model-not-in-contract", REFUSED, 0,
+         lambda p: p.has("--true-on-policy-mode") and p.model not in CONTRACT_MODELS and p.model,
+         f"the true on-policy contract covers {', '.join(CONTRACT_MODELS)} (by folder name)",
+         "miles/true_on_policy"),
+    Trap("attention-not-in-contract", WARNED, 0,
+         lambda p: p.has("--true-on-policy-mode") and not p.fa3_both,
+         "the true on-policy contract names FlashAttention 3 on both sides; with another attention"
+         " the gap is not exactly 0", "miles/true_on_policy"),
+    Trap("attention-without-mode", WARNED, 0,
+         lambda p: not p.s["MILES_TRUE_ON_POLICY"]
+         and p.set_in_env("MILES_SGLANG_ATTENTION", "MILES_FSDP_ATTENTION"),
+         "does nothing without MILES_TRUE_ON_POLICY=1; in a normal run put"
+         " --sglang-attention-backend or --attn-implementation into MILES_EXTRA_ARGS",
+         "this launcher"),
+    Trap("trainer-attention", REFUSED, 0,
+         lambda p: p.fsdp and p.text("--attn-implementation") == "triton",
+         "the trainer has no attention named triton; take sdpa, or leave the flag out",
+         "miles/backends/fsdp_utils/arguments.py:30"),
+    Trap("save-without-interval", WARNED, 1,
+         lambda p: p.has("--save")
+         and not p.has("--save-interval", "--save-trigger-sentinel", "--num-epoch"),
+         "--save alone writes nothing; add --save-interval STEPS", "miles/utils/misc.py:144"),
+    Trap("deepscaler-short", WARNED, 2,
+         lambda p: p.reward.endswith("deepscaler")
+         and (p.number("--rollout-max-response-len", 0) < 4096 or p.thinking_off),
+         "deepscaler gives 0 to an answer without </think>: raise --rollout-max-response-len and"
+         " leave thinking on, or take --rm-type math", "miles/rollout/rm_hub/deepscaler.py:38"),
+    Trap("boxed-prefix", WARNED, 3,
+         lambda p: p.reward[6:] in BOXED if p.reward.startswith("boxed_") else "",
+         "boxed_ strips the box that the grader looks for, so a right answer scores as wrong on"
+         " Miles of 2026-08-21; leave the prefix out", "miles/rollout/rm_hub/__init__.py:53"),
+    Trap("dapo-without-key", REFUSED, 4,
+         lambda p: p.reward.endswith("dapo") and not p.has("--reward-key"),
+         "the reward dapo returns a dict; add --reward-key score (the scores are 1 and -1)",
+         "miles/rollout/rm_hub/math_dapo_utils.py:262"),
+    Trap("unknown-reward", WARNED, 5,
+         lambda p: p.reward.removeprefix("boxed_") not in ("", *REWARDS) and p.reward,
+         "not a reward of Miles of 2026-08-21; an unknown one fails in every group, and the rollout"
+         " never ends", "miles/rollout/rm_hub/__init__.py:32"),
+    Trap("remote-without-address", REFUSED, 5,
+         lambda p: p.reward.endswith("remote_rm") and not p.has("--rm-url"),
+         "the reward remote_rm needs --rm-url", "miles/rollout/rm_hub/__init__.py:19"),
+    Trap("no-such-module", REFUSED, 5, _no_module,
+         "not found on PYTHONPATH, in Miles or in the lab folder; a reward or filter that cannot be"
+         " imported fails in every group, and the rollout never ends",
+         "miles/rollout/inference_rollout/inference_rollout_train.py:110"),
+    Trap("plain-reward", WARNED, 5, _plain_reward,
+         "the reward is a plain function, and Miles awaits what it returns; write async def",
+         "miles/rollout/rm_hub/__init__.py:32"),
+    Trap("group-of-one-filtered", REFUSED, 5,
+         lambda p: p.number("--n-samples-per-prompt", 1) == 1
+         and "nonzero_std" in p.text("--dynamic-sampling-filter-path"),
+         "a group of one answer has no deviation, so the filter drops every group and the rollout"
+         " never ends; raise --n-samples-per-prompt",
+         "miles/rollout/filter_hub/dynamic_sampling_filters.py:18"),
+    Trap("group-of-one", WARNED, 0,
+         lambda p: p.number("--n-samples-per-prompt", 1) == 1
+         and p.text("--advantage-estimator", "grpo") == "grpo",
+         "a group of one answer has advantage 0, so the run learns nothing",
+         "miles/utils/arguments.py:3443"),
+    Trap("kl-without-reference", REFUSED, 6,
+         lambda p: (p.has("--use-kl-loss") or p.number("--kl-coef", 0)) and not p.has("--ref-load"),
+         "a KL term needs a reference model; add --ref-load FOLDER",
+         "miles/utils/arguments.py:2976"),
+    Trap("kl-loss-zero", WARNED, 6,
+         lambda p: p.has("--use-kl-loss") and p.number("--kl-loss-coef", 0) == 0,
+         "a KL loss with coefficient 0 loads the reference model and runs it in every step for"
+         " nothing; drop --use-kl-loss, or set --kl-loss-coef",
+         "miles/backends/fsdp_utils/actor.py:645"),
+    Trap("fsdp-ignores", WARNED, 7, _ignored,
+         "accepted and ignored by the FSDP trainer", "miles/backends/fsdp_utils/arguments.py:52"),
+    Trap("resume", WARNED, 8, _resumes,
+         "a resume with the FSDP trainer keeps the old learning rate whatever --lr says, and starts"
+         " over when the checkpoint is damaged: look for the '[FSDP] Loaded' lines of model and"
+         " optimizer in the log", "miles/backends/fsdp_utils/checkpoint.py:49"),
+    Trap("resume-splits", WARNED, 8,
+         lambda p: p.has("--load") and p.has("--save") and p.text("--load") != p.text("--save"),
+         "--load and --save differ, so the place in the prompts is read from one folder and"
+         " written to the other", "miles/rollout/data_source.py:31"),
+    Trap("group-reward-with-eval", REFUSED, 9,
+         lambda p: p.has("--group-rm") and p.has("--eval-interval"),
+         "--group-rm ends the run at the first evaluation, before step 0; drop one of the two",
+         "miles/rollout/inference_rollout/inference_rollout_eval.py:29"),
+    Trap("ray-runs", REFUSED, 10,
+         lambda p: p.machine.ray_runs and not p.s["MILES_SCRIPT_EXTERNAL_RAY"],
+         "a Ray runs here already, and two runs in one container end each other; take another"
+         " container, end it with `ray stop`, or use it with MILES_SCRIPT_EXTERNAL_RAY=1",
+         "miles/utils/external_utils/command_utils.py:179"),
+    Trap("few-cpus", WARNED, 11,
+         lambda p: (p.machine.cpus or RAY_CPUS) < RAY_CPUS and f"{p.machine.cpus} CPUs",
+         "a one-GPU run asks Ray for three and waits without a message for the rest, so Ray is told"
+         " that there are three", "miles/ray/placement_group.py:56"),
+    Trap("same-sampling-seeds", WARNED, 12,
+         lambda p: p.has("--sglang-enable-deterministic-inference"),
+         "with deterministic inference every step samples with the same seeds: the rollout seed"
+         " plus the place in the group",
+         "miles/rollout/inference_rollout/inference_rollout_common.py:160"),
+    Trap("label-zero", WARNED, 15, lambda p: _labels(p, lambda x: type(x) is int and x == 0),
+         "a label that is the number 0 scores 0 whatever the answer; store labels as text",
+         "miles/rollout/rm_hub/math_utils.py:480"),
+    Trap("label-worked", WARNED, 0, lambda p: _labels(p, lambda x: "####" in str(x)),
+         "a label still holds its worked solution (####) and scores 0; keep the answer only",
+         "miles/rollout/rm_hub/math_utils.py:479"),
+    Trap("wandb-without-group", REFUSED, 0,
+         lambda p: p.has("--use-wandb")
+         and not p.has("--wandb-group", "--disable-wandb-random-suffix"),
+         "--use-wandb without --wandb-group NAME ends the run at start",
+         "miles/utils/arguments.py:1920"),
+    Trap("batch-too-large", REFUSED, 0,
+         lambda p: 0 < p.answers < p.batch and f"batch {p.batch:.0f}, answers {p.answers:.0f}",
+         "--global-batch-size is larger than prompts times answers, so no update is ever full",
+         "miles/ray/rollout/rollout_data_conversion.py"),
+    Trap("batch-not-one-update", WARNED, 0,
+         lambda p: 0 < p.batch < p.answers and f"batch {p.batch:.0f}, answers {p.answers:.0f}",
+         "--global-batch-size is not prompts times answers: a step makes several updates, and a"
+         " remainder is thrown away", "miles/ray/rollout/rollout_data_conversion.py"),
+    Trap("over-sampling-small", REFUSED, 0,
+         lambda p: p.number("--over-sampling-batch-size", 1e9)
+         < p.number("--rollout-batch-size", 0),
+         "--over-sampling-batch-size must be at least --rollout-batch-size",
+         "miles/utils/arguments.py:611"),
+    Trap("top-p-without-top-k", WARNED, 0,
+         lambda p: (p.number("--rollout-top-p", 1) < 1) != (p.number("--rollout-top-k", -1) > 0),
+         "set --rollout-top-p and --rollout-top-k together: sampling replay (since 2026-10-15)"
+         " needs both, and without replay the trainer scores the whole vocabulary",
+         "manual of 2026-10-15; miles/backends/training_utils/loss_hub/logit_processors.py:55"),
+    Trap("lora-on-fsdp", REFUSED, 0,
+         lambda p: p.fsdp
+         and (p.number("--lora-rank", 0) > 0 or p.number("--multi-lora-n-adapters", 0) > 0),
+         "the FSDP trainer has no LoRA: it would train the whole model while the engine serves an"
+         " adapter that nothing loads", "miles/utils/arguments.py:1714"),
+    Trap("partial-fully-async", REFUSED, 0,
+         lambda p: p.has("--partial-rollout") and p.has("--fully-async"),
+         "--partial-rollout and --fully-async exclude each other", "miles/utils/arguments.py:653"),
+    Trap("fully-async", REFUSED, 0, lambda p: p.has("--fully-async"),
+         "needs train_async.py and GPUs of its own; this launcher runs train.py with --colocate",
+         "miles/utils/arguments.py:59"),
+    Trap("one-engine-tolerance", WARNED, 0, lambda p: p.has("--use-fault-tolerance"),
+         "a dead engine is replaced between two rollouts, and with one engine the rollout cannot"
+         " end; guard the run with the watchdog", "miles/ray/actor_group.py:125"),
+    Trap("offload-level", WARNED, 0,
+         lambda p: " ".join({*p.flags.get("--offload-rollout-level", [])} - {"kv_cache", "weight"}),
+         "--offload-rollout-level takes kv_cache and weight; another word is accepted in silence",
+         "miles/utils/arguments.py:176"),
+    Trap("prompt-file", REFUSED, 0,
+         lambda p: not re.search(r"\.(jsonl|parquet)(@\[.*\])?$", p.text("--prompt-data"))
+         and p.text("--prompt-data"),
+         "Miles reads .jsonl and .parquet only", "miles/utils/data.py"),
+    Trap("run-used", WARNED, 0, _used,
+         "holds events of an earlier run, and this one would append to them; set another MILES_RUN",
+         "miles/utils/tracking_utils/tracking.py:52"),
+    Trap("proxy", WARNED, 0,
+         lambda p: p.set_in_env("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"),
+         "a proxy may answer requests to the engine with 403; no_proxy is set for the addresses of"
+         " this machine", "miles/utils/http_utils.py:286"),
+    Trap("unknown-flag", WARNED, 0, _unknown,
+         "not in the list of flags of Miles of 2026-08-21", "miles/utils/arguments.py"),
+    Trap("unknown-variable", WARNED, 0, _unknown_variables,
+         "this launcher does not read it", "this launcher"),
 )
+# fmt: on
 
-# Numbers of the list of 17 that nothing can see before the launch, and what sees them instead.
+# Numbers of the list of 17 that nothing shows before the launch, and what shows them later.
 NOT_VISIBLE = {
     16: "an engine that hangs without closing its connection: the watchdog's progress deadline",
-    17: "a log line that the documentation of Miles shows and the code never prints",
+    17: "a log line of the Miles documentation that the code never prints: nothing to check",
 }
-RAY_CPUS = 3
+RAY_CPUS = 3  # one bundle for trainer and engine, rollout manager, weight-update lock
 
 
 class Found(NamedTuple):
@@ -997,8 +750,7 @@ def check(s: Settings, env: Mapping[str, str], machine: Machine) -> list[Found]:
     found = []
     for trap in TRAPS:
         if seen := trap.test(plan):
-            text = trap.advice if seen is True or not isinstance(seen, str) else ""
-            text = text or f"{seen}: {trap.advice}"
+            text = f"{seen}: {trap.advice}" if isinstance(seen, str) else trap.advice
             found.append(Found(trap.id, trap.severity, text, trap.source))
     return sorted(found, key=lambda one: one.severity != REFUSED)
 
@@ -1071,7 +823,7 @@ def look(s: Settings) -> Machine:
 # --- model and data -----------------------------------------------------------------------------
 
 COMPLETE = ".miles-lab-complete.json"  # written last, so that half a download is not taken for one
-NEEDED = {"model": ("config.json", "tokenizer_config.json", "*.safetensors"), "dataset": ()}
+MODEL_FILES = ("config.json", "*.safetensors")
 
 
 def hub_download(repo: str, kind: str, folder: str) -> None:
@@ -1142,10 +894,9 @@ def prepare(s: Settings, download: Callable[[str, str, str], None] = hub_downloa
     """Have model and data in place and make the folder of the run; returns the downloads made."""
     made = 0
     model, data = Path(local_model(s)), Path(local_data(s))
-    model_files = NEEDED["model"]
     if s["MILES_MODEL"][0] != "/":
-        made += fetch(s["MILES_MODEL"], "model", model, model_files, download)
-    _has_all(model, model_files)
+        made += fetch(s["MILES_MODEL"], "model", model, MODEL_FILES, download)
+    _has_all(model, MODEL_FILES)
     if s["MILES_DATA"][0] != "/":
         made += fetch(s["MILES_DATA"], "dataset", data.parent, (data.name,), download)
     _has_all(data.parent, (data.name,))
@@ -1171,6 +922,11 @@ def _raise_stopped(number: int, _frame: Any) -> None:
     raise Stopped(number)
 
 
+def _listen(handler: Any) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handler)
+
+
 def _say(text: str) -> None:
     print(text, flush=True)
 
@@ -1179,19 +935,19 @@ def _now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _run(words: list[str], shown: str) -> int:
+def _run(words: list[str], more_env: Mapping[str, str]) -> int:
     """Print and run one command in its own session, passing on a signal. Returns its exit code,
     128+N after signal N."""
-    _say(f"EXEC: {shown}")
+    exports = "".join(f"export {name}={shlex.quote(more_env[name])} && " for name in more_env)
+    _say(f"EXEC: {exports}{shlex.join(words)}")
     try:
-        child = subprocess.Popen(
-            words, start_new_session=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-        )
+        child = subprocess.Popen(words, start_new_session=True, env={**os.environ, **more_env})
     except OSError as error:
         raise LauncherError(f"cannot run {words[0]}: {error.strerror}") from None
     try:
         code = child.wait()
     except Stopped as stop:
+        _listen(signal.SIG_IGN)
         child.send_signal(stop.number)
         try:
             child.wait(timeout=4)  # `docker stop` kills after 10 s
@@ -1240,11 +996,10 @@ def _versions(s: Settings) -> str:
 
 def run(s: Settings, env: Mapping[str, str], found: list[Found], machine: Machine) -> int:
     """Run the job between its two markers. Returns the launcher's exit code."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _raise_stopped)
+    _listen(_raise_stopped)
     began = time.monotonic()
     own_ray = False
-    job = f"raysubmit_{s['MILES_RUN']}_{os.getpid()}_{int(time.time())}"
+    job = f"raysubmit_{s['MILES_RUN'][:40]}_{os.getpid()}_{int(time.time())}"
     code = BAD
     try:
         _say(f"# run {s['MILES_RUN']}\n# date {_now()}")
@@ -1260,18 +1015,18 @@ def run(s: Settings, env: Mapping[str, str], found: list[Found], machine: Machin
             if machine.cpus and machine.cpus < RAY_CPUS:
                 start += ["--num-cpus", str(RAY_CPUS)]
             own_ray = True
-            code = _run(start, "export PYTHONUNBUFFERED=1 && " + shlex.join(start))
+            code = _run(start, {"PYTHONUNBUFFERED": "1"})
             if code:
                 raise LauncherError(f"ray start ended with exit code {code}")
-        words = submit_words(s, env, job)
-        code = _run(_entry(s, words), shlex.join(words))
+        words = _entry(s, submit_words(s, env, job))
+        direct = runtime_env(s, env)["env_vars"]["no_proxy"]
+        code = _run(words, {"no_proxy": direct, "PYTHONUNBUFFERED": "1"})
     except LauncherError as error:
         print(f"miles_grpo.py: {error}", file=sys.stderr, flush=True)
         code = BAD
     except Stopped as stop:
         code = 128 + stop.number
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
+    _listen(signal.SIG_IGN)
     # a progress bar may have left the line open
     _say(f"\n# end {_now()} rc={code} seconds={time.monotonic() - began:.0f}")
     if own_ray:
