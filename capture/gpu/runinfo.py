@@ -48,7 +48,7 @@ def parse_time(text: str) -> dt.datetime:
         moment = None
     if moment is None:
         raise RunInfoError(f"not a UTC time like 2026-11-29T13:27:19Z: {text!r}")
-    return moment.replace(tzinfo=dt.timezone.utc)  # noqa: UP017  (datetime.UTC needs 3.11)
+    return moment.replace(tzinfo=dt.timezone.utc)
 
 
 def header(lines: Iterable[str]) -> dict:

@@ -29,6 +29,7 @@ from scrub_rules import RULES, Rule
 
 PIECE = 1 << 20  # bytes of a long line that are handled at once
 WINDOW = 1 << 16  # the part at the end of a piece where a place to cut is looked for
+MARGIN = 1 << 12  # bytes after a cut, so that a mask begun before it would show
 LONGEST = 1 << 24  # bytes without a place to cut: refused
 KEY_LINES = 200  # a private key block is never longer; without its END line masking stops here
 
@@ -118,7 +119,7 @@ class Scrubber:
         start = max(0, len(piece) - 2 * WINDOW)
         tail = piece[start:]
         spans = [m.span() for rule in self._rules for m in rule.pattern.finditer(tail)]
-        at = len(tail)
+        at = len(tail) - MARGIN
         while (at := max(tail.rfind(b" ", 0, at), tail.rfind(b",", 0, at))) >= max(
             0, len(tail) - WINDOW
         ):

@@ -81,7 +81,6 @@ _UPPER = (
 )
 _JOIN = rb"(?:\\*[\"'])?[ \t]*(?:=(?!=)|:(?![/:=]))[ \t]*"
 _ENV = _UPPER + _JOIN
-_FIELD = rb"(?<![A-Za-z.])(?:[A-Za-z0-9]+[_-])*?" + _LOWER + _JOIN
 _FIELD = _LOWER + _JOIN
 _OPTION = rb"--(?:[a-z0-9]+-)*" + _LOWER + rb"[ \t]+(?!-)"
 _DOTTED = _LOWER + rb" \.{3,} "  # Megatron's table of arguments
@@ -125,7 +124,8 @@ RULES: tuple[Rule, ...] = (
         rb"(?i:(?:proxy-)?authorization|x-api-key|(?:set-)?cookie)(?:\\*[\"'])?[ \t]*[:=][ \t]*"
         rb"(?:b?\\*[\"'])?(?:(?i:bearer|basic|token|digest|negotiate)[ \t]+)?"
         rb"(?!\[masked:|(?:None|null)(?![A-Za-z0-9_]))"
-        rb"(?P<mask>(?!(?i:bearer|basic|token|digest|negotiate)[ \t])[^\s\"'\\,]{4,}(?:; [^\s\"'\\,]+)*)",
+        rb"(?P<mask>(?!(?i:bearer|basic|token|digest|negotiate)[ \t])"
+        rb"[^\s\"'\\,;]{4,}(?:; ?[^\s\"'\\,;]+)*)",
         b"[masked:authorization]",
     ),
     _rule(
@@ -150,7 +150,19 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "token",
-        [b"hf_", b"gh", b"wandb_v1", b"glpat", b"xox", b"nvapi", b"pypi-", b"sk-", b"ia", b"eyj"],
+        [
+            b"hf_",
+            b"gh",
+            b"github",
+            b"wandb_v1",
+            b"glpat",
+            b"xox",
+            b"nvapi",
+            b"pypi-",
+            b"sk-",
+            b"ia",
+            b"eyj",
+        ],
         rb"(?P<mask>" + _TOKENS + rb")",
         b"[masked:token]",
     ),
@@ -215,7 +227,8 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "host name",
         [b"host", b"node"],
-        rb"(?:HOST_?NAME|NODE_?NAME|(?<![A-Za-z0-9])HOST|(?i:host_?name)(?=[=:][ \t]*[A-Za-z-]*[0-9-]))"
+        rb"(?:HOST_?NAME|NODE_?NAME|(?<![A-Za-z0-9])HOST"
+        rb"|(?i:host_?name)(?=[=:][ \t]*[A-Za-z-]*[0-9-]))"
         rb"(?:=|:[ \t]+)" + _HOST + rb"(?![A-Za-z0-9._(-])",
         b"[masked:host]",
         _is_no_host,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import io
 import lzma
-import os
 import re
 import shutil
 import sys
@@ -25,6 +24,7 @@ import runinfo
 import scrub
 import summarize
 import tomlio
+from pauses import PauseLogError
 
 EPILOG = """\
 The log's own `# ` lines (date, command, versions, GPU, other runs) are read first; drafts
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         for line in error.args:
             print(f"store: {line}", file=sys.stderr)
         return 2
-    except (logsource.LogError, tomlio.TomlError, runinfo.RunInfoError, ValueError) as error:
+    except (logsource.LogSourceError, PauseLogError, ValueError) as error:
         print(f"store: {error}", file=sys.stderr)
         return 2
     except OSError as error:
@@ -168,9 +168,9 @@ def build(args: argparse.Namespace, lab: Path, folder: Path) -> dict:
 
 def document_of(args: argparse.Namespace, lab: Path, log: Path) -> dict:
     """run.toml without what follows from the summary. Raises StoreError when fields are missing."""
-    with logsource.open_log(str(log)) as stream:
+    with lines_of(log) as stream:
         said = runinfo.header(header_lines(stream))
-    document, overrides = said, []
+    overrides = []
     drafts = [tomlio.load(name) for name in args.run_toml]
     for draft in drafts:
         overrides += draft.pop("override", [])
@@ -214,6 +214,11 @@ def joined(drafts: list[dict]) -> dict:
     return result
 
 
+def lines_of(path: str | Path) -> BinaryIO:
+    """The uncompressed log as a stream whose readline is quick."""
+    return io.BufferedReader(logsource.open_log(path), 1 << 18)
+
+
 def header_lines(stream: BinaryIO) -> Iterable[str]:
     for _ in range(HEADER_LINES):
         line = stream.readline(1 << 20)
@@ -229,8 +234,9 @@ def recipe_of(lab: Path) -> str:
 
 def summary_of(folder: Path) -> dict:
     heat_guard = folder / "heat-guard.log"
-    with logsource.open_log(str(folder / "run.log.xz")) as stream:
-        return summarize.build(stream, heat_guard if heat_guard.exists() else None)
+    pause_log = heat_guard.read_bytes() if heat_guard.exists() else None
+    with logsource.open_log(folder / "run.log.xz") as stream:
+        return summarize.build(stream, pause_log)
 
 
 def extra_name(source: str, run_name: str) -> str:
@@ -245,7 +251,7 @@ def extra_name(source: str, run_name: str) -> str:
 
 def copy_scrubbed(source: str, target: Path, words: list[str]) -> list[dict]:
     """Scrub source into target (compressed when that ends in .xz); the rows for [[masked]]."""
-    with logsource.open_log(str(source)) as stream, target.open("xb") as raw:
+    with lines_of(source) as stream, target.open("xb") as raw:
         try:
             if target.suffix == ".xz":
                 with lzma.open(raw, "wb", format=lzma.FORMAT_XZ, filters=XZ) as out:
@@ -273,4 +279,4 @@ def keep_samples(source: Path, lab: Path, words: list[str]) -> None:
         return
     half = lab / f".{source.name}.half"
     half.write_bytes(out.getvalue())
-    os.replace(half, target)
+    half.replace(target)

@@ -13,6 +13,7 @@ import datetime as dt
 import math
 import os
 import re
+from pathlib import Path
 
 import tomlread
 
@@ -24,7 +25,15 @@ except ImportError:  # Python 3.10
 LINE = 100  # arrays longer than this are written one item a line
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+_ESCAPES = {
+    "\b": "\\b",
+    "\t": "\\t",
+    "\n": "\\n",
+    "\f": "\\f",
+    "\r": "\\r",
+    '"': '\\"',
+    "\\": "\\\\",
+}
 
 
 class TomlError(ValueError):
@@ -43,8 +52,7 @@ def loads(text: str) -> dict:
 
 def load(path: str | os.PathLike) -> dict:
     """The file as a dict. Raises OSError, or TomlError whose text starts with the path."""
-    with open(path, "rb") as stream:
-        data = stream.read()
+    data = Path(path).read_bytes()
     try:
         return loads(data.decode("utf-8"))
     except UnicodeDecodeError as error:

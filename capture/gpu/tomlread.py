@@ -224,7 +224,7 @@ class _Reader:
                 return dt.date(int(year), int(month), int(day))
             zone = None
             if zulu:
-                zone = dt.timezone.utc  # noqa: UP017  (datetime.UTC needs Python 3.11)
+                zone = dt.timezone.utc
             elif sign:
                 shift = dt.timedelta(hours=int(oh), minutes=int(om))
                 zone = dt.timezone(shift if sign == "+" else -shift)
