@@ -1,0 +1,227 @@
+"""The figures by id: registering, building, and what a built figure offers.
+
+A topic module decorates a function with `@figure("fig-1-1-h200-steps")`; the function reads
+evidence and returns a `Figure`. `build(id)` runs it, records what it read, and refuses what
+the evidence does not carry.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import figures
+from figures import evidence, strength
+from figures.evidence import Access, EvidenceError
+from figures.values import Value
+
+
+class FigureError(Exception):
+    """A figure that is not registered, or that breaks the rules of a figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What a topic function returns.
+
+    shape    what a reader who cannot see it must know of its form, for the alt text
+    values   the named values
+    rows     the data behind it, one mapping a row; its keys are the CSV columns
+    columns  key of a row -> heading, for a figure that is shown as a table
+    draw     draws it with a `style.Style`; None for a table
+    """
+
+    shape: str
+    values: Sequence[Value]
+    rows: Sequence[Mapping[str, Any]]
+    columns: Mapping[str, str] | None = None
+    draw: Callable[[Any], Any] | None = None
+
+
+_registered: dict[str, Callable[[], Figure]] = {}
+
+
+def figure(figure_id: str) -> Callable[[Callable[[], Figure]], Callable[[], Figure]]:
+    """Register the function as the maker of this figure; an id may be given only once."""
+
+    def register(make: Callable[[], Figure]) -> Callable[[], Figure]:
+        known = _registered.get(figure_id)
+        if known is not None and known.__module__ != make.__module__:
+            raise FigureError(f"{figure_id} is registered twice")
+        _registered[figure_id] = make
+        return make
+
+    return register
+
+
+def load_all() -> list[str]:
+    """Import every module of the package and return the ids of all figures, sorted."""
+    for module in pkgutil.iter_modules(figures.__path__):
+        importlib.import_module(f"figures.{module.name}")
+    return sorted(_registered)
+
+
+def get(figure_id: str) -> Callable[[], Figure]:
+    """The function that makes the figure; raises FigureError for an unknown id."""
+    if figure_id not in _registered:
+        load_all()
+    try:
+        return _registered[figure_id]
+    except KeyError:
+        raise FigureError(f"no figure {figure_id!r}") from None
+
+
+class BuiltFigure:
+    """A figure with its computed values, strength, setups and drawings."""
+
+    def __init__(self, figure_id: str, made: Figure, accesses: Sequence[Access]) -> None:
+        self.id = figure_id
+        self.shape = made.shape
+        self.rows = [dict(row) for row in made.rows]
+        self.columns = dict(made.columns) if made.columns else None
+        self.values = _by_name(figure_id, made.values)
+        self.accesses = tuple(accesses)
+        self.strength = strength.of(accesses)
+        self.tier = self.strength.tier
+        self.runs = self.strength.runs
+        self._draw = made.draw
+        self._check()
+
+    @property
+    def strength_text(self) -> str:
+        """The strength badge."""
+        return self.strength.text
+
+    @property
+    def setup_text(self) -> str:
+        """The setup badge: one line, several setups joined."""
+        return self.strength.setup_text
+
+    @property
+    def setup_texts(self) -> list[str]:
+        """One line a setup."""
+        return [setup.text for setup in self.strength.setups]
+
+    @property
+    def table(self) -> list[list[str]] | None:
+        """Heading and rows as text for a figure that is a table, else None."""
+        if self._draw is not None or self.columns is None:
+            return None
+        body = [[_cell(row.get(key)) for key in self.columns] for row in self.rows]
+        return [list(self.columns.values()), *body]
+
+    @property
+    def recompute(self) -> str:
+        """The command that computes the figure's data again."""
+        folders = [
+            str(evidence.run(run).folder)
+            for run in sorted({a.run for a in self.accesses if a.tier == "measured"})
+        ]
+        if not folders or len(folders) > 4:
+            return "make check-claims"
+        return " && ".join(
+            f"python3 capture/gpu/kit.py summarize --check {folder}" for folder in folders
+        )
+
+    def svg(self, narrow: bool = False, claim: str = "", title: str = "") -> str | None:
+        """The drawing as inline SVG, or None for a table. `narrow` is the variant for phones."""
+        if self._draw is None:
+            return None
+        from figures import style, svg  # Matplotlib is slow to import and claims need none
+
+        with style.drawing(self.id, narrow) as page:
+            return svg.to_svg(
+                self._draw(page),
+                self.id,
+                narrow,
+                title=title or self.id,
+                description=self.alt(claim),
+            )
+
+    def alt(self, claim: str) -> str:
+        """Alt text: the claim and the form of the figure."""
+        return f"{claim.rstrip()} {self.shape}".strip()
+
+    def csv(self) -> str:
+        """The data as CSV text with a heading line."""
+        out = io.StringIO()
+        writer = csv.DictWriter(out, list(self.rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return out.getvalue()
+
+    def claim_strength(self, names: Sequence[str]) -> strength.Strength:
+        """The strength of only those runs that the named values come from."""
+        runs = {run for name in names for run in self.values[name].runs}
+        return strength.of(self.accesses, only=runs) if runs else self.strength
+
+    def wording_errors(self, text: str, names: Sequence[str] = ()) -> list[str]:
+        """What a sentence with these values says beyond its evidence."""
+        return strength.wording_errors(text, self.claim_strength(names))
+
+    def _check(self) -> None:
+        if not self.rows:
+            raise FigureError(f"{self.id}: has no rows")
+        if (self._draw is None) == (self.columns is None):
+            raise FigureError(f"{self.id}: needs a drawing or table columns, not both or neither")
+        keys = list(self.rows[0])
+        for row in self.rows:
+            if list(row) != keys:
+                raise FigureError(f"{self.id}: rows with different columns: {list(row)}")
+        if self.columns and not set(self.columns) <= set(keys):
+            raise FigureError(f"{self.id}: table columns that no row has")
+        read = {access.run for access in self.accesses}
+        measured = {a.run for a in self.accesses if a.tier == "measured"}
+        for value in self.values.values():
+            if not set(value.runs) <= read:
+                raise FigureError(f"{self.id}:{value.name}: names runs that were not read")
+            if value.kind == "time":
+                for run in measured.intersection(value.runs):
+                    if evidence.run(run).shared:
+                        raise EvidenceError(
+                            f"{self.id}:{value.name}: a time of {run}, which shared its GPU"
+                        )
+
+
+def _by_name(figure_id: str, values: Sequence[Value]) -> dict[str, Value]:
+    if not values:
+        raise FigureError(f"{figure_id}: has no values")
+    named = {value.name: value for value in values}
+    if len(named) != len(values):
+        raise FigureError(f"{figure_id}: two values with one name")
+    return named
+
+
+def _cell(item: Any) -> str:
+    if item is None:
+        return ""
+    if isinstance(item, bool):
+        return "yes" if item else "no"
+    return f"{item:,}" if isinstance(item, int) else str(item)
+
+
+def build(figure_id: str) -> BuiltFigure:
+    """Build one figure from the evidence; raises FigureError or EvidenceError."""
+    make = get(figure_id)
+    with evidence.recording() as accesses:
+        made = make()
+    return BuiltFigure(figure_id, made, accesses)
+
+
+def quantity_conflicts() -> list[str]:
+    """Quantities that two figures give different numbers or units, as messages."""
+    first: dict[str, tuple[str, Value]] = {}
+    conflicts = []
+    for figure_id in load_all():
+        for value in build(figure_id).values.values():
+            where, known = first.setdefault(value.quantity, (figure_id, value))
+            if (known.number, known.unit) != (value.number, value.unit):
+                conflicts.append(
+                    f"{value.quantity}: {known.text} in {where}, {value.text} in {figure_id}"
+                )
+    return conflicts

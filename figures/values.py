@@ -1,0 +1,132 @@
+"""Named values: a number, its unit and the precision at which it is shown.
+
+A value is what a claim sentence or a prose link may cite. It keeps the exact number;
+`text` shows it at the display precision. Rounding is half up on the decimal form of
+the number (0.0625 at three decimals is 0.063), the rule that a reader with a pencil uses.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal
+
+KINDS = ("time", "memory", "share", "count", "metric")
+
+_NO_SPACE_BEFORE = frozenset({"%"})
+
+
+class ValueProblem(ValueError):
+    """A value that cannot be shown honestly: not finite, no unit rule, a reversed range."""
+
+
+def rounded(number: float, digits: int) -> Decimal:
+    """`number` rounded half up to `digits` decimals; negative digits round to tens, hundreds."""
+    if isinstance(number, float) and not math.isfinite(number):
+        raise ValueProblem(f"{number!r} cannot be rounded")
+    exact = number if isinstance(number, Decimal) else Decimal(repr(number))
+    return exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP)
+
+
+def number_text(number: float, digits: int) -> str:
+    """`number` at `digits` decimals with thousands separators, for example '1,929,501'.
+
+    A number that rounds to zero loses its sign, and an exact zero is '0' at any precision.
+    """
+    if number == 0:
+        return "0"
+    shown = rounded(number, digits)
+    if shown == 0:
+        shown = abs(shown)
+    return f"{shown:,f}" if digits > 0 else f"{int(shown):,}"
+
+
+def with_unit(text: str, unit: str, one: bool = False) -> str:
+    """`text` and `unit` as prose writes them; `one` drops the plural of a word such as 'steps'."""
+    if not unit:
+        return text
+    if one and len(unit) > 2 and unit.endswith("s"):
+        unit = unit[:-1]
+    return f"{text}{unit}" if unit in _NO_SPACE_BEFORE else f"{text} {unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One named number of a figure.
+
+    name      the name that claims and links use, unique in its figure
+    number    the exact number, or (low, high) for a range
+    unit      '' or the unit as written in prose: s, min, GB, tokens, percent, ...
+    digits    decimals shown
+    quantity  stable id of what this is; the same quantity on two pages must agree
+    runs      ids of the runs it comes from ('h200-miles/plain_s1234'); reported: 'gb10/plain'
+    kind      time, memory, share, count or metric
+    note      what a reader must know about it (for example the id of a contradiction)
+    """
+
+    name: str
+    number: float | int | tuple[float, float]
+    unit: str
+    digits: int
+    quantity: str
+    runs: tuple[str, ...] = ()
+    kind: str = "metric"
+    note: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueProblem(f"{self.name}: unknown kind {self.kind!r}")
+        for number in self.numbers:
+            if isinstance(number, float) and not math.isfinite(number):
+                raise ValueProblem(f"{self.name}: {number!r} is not a number that can be shown")
+        if self.is_range and self.low > self.high:
+            raise ValueProblem(f"{self.name}: the range {self.number} runs backwards")
+
+    @property
+    def is_range(self) -> bool:
+        """True when the value is a low and a high end."""
+        return isinstance(self.number, tuple)
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The exact number, or both ends of the range."""
+        return self.number if isinstance(self.number, tuple) else (self.number,)
+
+    @property
+    def low(self) -> float:
+        """The number, or the low end of the range."""
+        return self.numbers[0]
+
+    @property
+    def high(self) -> float:
+        """The number, or the high end of the range."""
+        return self.numbers[-1]
+
+    @property
+    def shown(self) -> tuple[Decimal, ...]:
+        """The number or both ends as displayed."""
+        return tuple(rounded(number, self.digits) for number in self.numbers)
+
+    @property
+    def bare(self) -> str:
+        """The number without its unit: '233', '0.0141 to 0.0164', '345,645'."""
+        return " to ".join(number_text(number, self.digits) for number in self.numbers)
+
+    @property
+    def text(self) -> str:
+        """The value as a claim shows it: '233 s', '0.0141 to 0.0164', '345,645 tokens'."""
+        return with_unit(self.bare, self.unit, one=self.shown == (1,))
+
+    def agrees_with(self, written: tuple[float | Decimal, ...], digits: int | None = None) -> bool:
+        """True when numbers written with `digits` decimals round from the exact ones.
+
+        `digits` defaults to the display precision. More decimals than the value shows are
+        allowed only when they are true of the exact number.
+        """
+        if len(written) != len(self.numbers):
+            return False
+        digits = self.digits if digits is None else digits
+        return all(
+            rounded(exact, digits) == Decimal(str(number))
+            for exact, number in zip(self.numbers, written, strict=True)
+        )
