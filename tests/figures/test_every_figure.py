@@ -5,14 +5,17 @@ import functools
 import io
 import itertools
 import re
+import shlex
 import time
 
+import kit
 import pytest
 from lxml import etree
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
 from figures import registry
+from figures.evidence import ROOT
 
 IDS = registry.load_all()
 FIXED = {
@@ -82,9 +85,21 @@ def test_a_figure_offers_data_badges_and_a_command(figure_id):
     assert figure.tier in ("measured", "reported")
     assert "run" in figure.strength_text
     assert len(figure.setup_texts) == 1
-    assert figure.recompute
     assert figure.alt("The claim.").startswith("The claim. ")
     assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) for name in figure.values)
+
+
+@pytest.mark.parametrize("figure_id", IDS)
+def test_the_command_that_recomputes_a_figure_exists(figure_id):
+    command = build(figure_id).recompute
+    if command.startswith("make "):
+        targets = (ROOT / "Makefile").read_text()
+        assert re.search(rf"^{command.removeprefix('make ')}:", targets, re.MULTILINE)
+        return
+    program, kit_path, *words = shlex.split(command)
+    assert (program, kit_path) == ("python3", "capture/gpu/kit.py")
+    kit.build_parser().parse_args(words)
+    assert all((ROOT / folder / "summary.json").is_file() for folder in words[2:])
 
 
 def test_one_quantity_has_one_number_on_all_pages():
