@@ -129,9 +129,9 @@ def test_no_two_texts_overlap(figure_id, narrow):
 @pytest.mark.parametrize("narrow", [False, True], ids=["wide", "narrow"])
 @pytest.mark.parametrize("figure_id", drawn())
 def test_text_is_large_enough_to_read(figure_id, narrow):
-    """A narrow figure is 358 CSS pixels wide on a phone of 390, a wide one at least 660."""
+    """A narrow figure is 314 CSS pixels wide on a phone of 390, a wide one at least 660."""
     view, found = texts(figure_id, narrow)
-    scale = (358 if narrow else 660) / float(view.split()[2])
+    scale = (314 if narrow else 660) / float(view.split()[2])
     assert min(entry[5] for entry in found) * scale >= 11
 
 
