@@ -339,6 +339,7 @@ def test_only_a_refused_trap_stops_the_launch(trap, trap_folder, monkeypatch, ca
     env, machine = STEPS_INTO[trap.id]
     env = {name: value.replace("TMP", str(trap_folder)) for name, value in env.items()}
     monkeypatch.setattr(launcher, "look", lambda settings: machine)
+    monkeypatch.setattr(launcher, "_passing_as_warnings", list)
     status = launcher.main(["--dry-run"], env)
     out, err = capsys.readouterr()
     refused = [one.id for one in traps(env, machine).values() if one.severity == launcher.REFUSED]
@@ -726,3 +727,26 @@ def test_a_wrong_miles_folder_is_named(place):
     out, _ = (child := start(env, MILES_DIR="/nowhere")).communicate(timeout=60)
     assert child.returncode == 2
     assert "MILES_DIR=/nowhere" in out
+
+
+def test_a_dry_run_does_not_refuse_a_ray_that_runs_now(monkeypatch, capsys):
+    monkeypatch.setattr(launcher, "look", lambda s: HOPPER._replace(ray_runs=True))
+    assert launcher.main(["--dry-run"], {}) == 0
+    assert "# warned ray-runs: now it would be refused" in capsys.readouterr().out
+
+
+def test_a_dry_run_still_refuses_what_works_nowhere(monkeypatch, capsys):
+    monkeypatch.setattr(launcher, "look", lambda s: HOPPER)
+    env = {"MILES_EXTRA_ARGS": "--use-kl-loss"}
+    assert launcher.main(["--dry-run"], env) == 2
+    assert "refused" in capsys.readouterr().err
+
+
+def test_a_reader_that_closes_the_pipe_sees_no_traceback():
+    done = subprocess.run(
+        f"{sys.executable} {launcher.__file__} --dry-run | head -c 5",
+        shell=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" not in done.stderr
