@@ -26,6 +26,8 @@ SETUP_FIELDS = (
     "clock_record", "attention_engine", "attention_trainer", "sampling", "not_stock",
 )  # fmt: skip
 ENDED_FIELDS = ("how", "status", "steps", "partial", "verdict")
+TABLES = ("run", "ended", "setup")  # of a draft
+LISTS = ("unusable", "masked")  # arrays of tables of a draft
 # Fields that only make sense beside another one: (field, value when the other one says so).
 IMPLIED = {"image": ("container", False, ""), "shared_with": ("shared", False, [])}
 
@@ -188,9 +190,11 @@ def merge(said: dict, draft: dict, overrides: Iterable[str]) -> dict:
     overrides = list(overrides)
     result = {table: dict(fields) for table, fields in said.items()}
     for table, fields in draft.items():
-        if not isinstance(fields, dict):
+        if table in LISTS and isinstance(fields, list):
             result[table] = fields
             continue
+        if table not in TABLES or not isinstance(fields, dict):
+            raise RunInfoError(f"a draft has no {table!r} of this form")
         target = result.setdefault(table, {})
         for name, value in fields.items():
             known = target.get(name)
@@ -221,19 +225,21 @@ def from_settings(options: dict) -> dict:
     return {"run": run, "setup": setup}
 
 
-def ended(summary_run: dict, verdict: str, num_rollout: int | None) -> dict:
-    """The [ended] table from a run of the summary and the expected verdict word.
+def ended(summary_run: dict, draft: dict, num_rollout: int) -> dict:
+    """The [ended] table from a run of the summary and the draft's table with the verdict word.
 
-    A status that the log does not say is left out.
+    The draft's `how` and `status` count where the log has no end of its own (cut, running);
+    a status that neither knows is left out. Partial: fewer rollouts than asked for, or no step.
     """
     end = summary_run["ended"]
+    if end["how"] in ("cut", "running"):
+        end = {"how": draft.get("how", end["how"]), "status": draft.get("status", end["status"])}
     steps = len(summary_run["steps"]["index"])
-    rollouts = len(summary_run["rollouts"]["index"])
-    table = {"how": end["how"], "status": end.get("status"), "steps": steps}
+    table = {"how": end["how"], "status": end["status"], "steps": steps}
     if table["status"] is None:
         del table["status"]
-    table["partial"] = num_rollout is None or rollouts < num_rollout or steps == 0
-    table["verdict"] = verdict
+    table["partial"] = len(summary_run["rollouts"]["index"]) < num_rollout or steps == 0
+    table["verdict"] = draft["verdict"]
     return table
 
 

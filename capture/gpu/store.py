@@ -159,9 +159,8 @@ def build(args: argparse.Namespace, lab: Path, folder: Path) -> dict:
     (folder / "summary.json").write_bytes(summarize.to_bytes(summary))
     if len(summary["runs"]) != 1:
         raise StoreError(f"{args.log}: holds {len(summary['runs'])} runs, a stored run holds one")
-    verdict = document["ended"]["verdict"]
     num_rollout = document["run"]["num_rollout"]
-    document["ended"] = runinfo.ended(summary["runs"][0], verdict, num_rollout)
+    document["ended"] = runinfo.ended(summary["runs"][0], document["ended"], num_rollout)
     document["masked"] = [*document.get("masked", []), *masked]
     return runinfo.ordered(document)
 
@@ -173,6 +172,7 @@ def document_of(args: argparse.Namespace, lab: Path, log: Path) -> dict:
     overrides = []
     drafts = [tomlio.load(name) for name in args.run_toml]
     for draft in drafts:
+        draft.pop("schema", None)
         overrides += draft.pop("override", [])
     document = runinfo.merge(said, joined(drafts), overrides)
     own = document.setdefault("run", {})

@@ -106,6 +106,24 @@ def test_both_readers_accept_and_refuse_the_same_documents(parts, end):
     assert ours is None or same(ours, theirs)
 
 
+STRUCTURE = [
+    "[a]", "[a.b]", "[a.b.c]", "[[a]]", "[[a.b]]", "b.c = 1", "b = 2", "c.d = 3", "b.d = 4",
+    "a.b.c = 5", "a = {b.c = 6}", "b = {}", "a = [{b = 7}]",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(STRUCTURE), min_size=2, max_size=5))
+@example(["[a.b]", "[a]", "b.c = 1"])
+@example(["[a.b.c]", "[a]", "b.c.d = 1"])
+@example(["a.b.c = 5", "[a.b]"])
+@example(["[[a]]", "[a.b]", "[[a]]", "[a.b]"])
+def test_both_readers_agree_on_what_may_be_defined_twice(parts):
+    document = "\n".join(parts)
+    ours, theirs = outcome(tomlread.parse, document), outcome(tomllib.loads, document)
+    assert (ours is None) == (theirs is None)
+    assert ours is None or same(ours, theirs)
+
+
 @given(st.text(st.sampled_from("ab.=[]{}\"'\\#, \n\t01-:TZe_+"), max_size=25))
 def test_both_readers_agree_on_noise(document):
     ours, theirs = outcome(tomlread.parse, document), outcome(tomllib.loads, document)
