@@ -1,0 +1,43 @@
+# Targets: `make help`.
+PY ?= python3
+VENV := .venv
+BIN := $(VENV)/bin/python
+READY := $(VENV)/.ready
+export PYTHONDONTWRITEBYTECODE = 1
+export NO_MKDOCS_2_WARNING = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help env site check check-claims test format bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+env: $(READY) ## make the Python environment from the lock file
+
+$(READY): requirements.lock
+	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PY=/path/to/python3" >&2; exit 2; }
+	@test -x $(BIN) || $(PY) -m venv $(VENV)
+	$(BIN) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r requirements.lock
+	@touch $(READY)
+
+site: $(READY) ## build the manual into site/
+	@$(BIN) -m scripts.render --site site
+
+check: $(READY) ## recompute every number and test everything
+	@$(BIN) -m scripts.check
+
+check-claims: $(READY) ## check only claims, listings and commands
+	@$(BIN) -m scripts.check --only claims,listings,commands
+
+test: $(READY) ## run the tests alone
+	@$(BIN) -m pytest
+
+format: $(READY) ## format the code
+	@$(BIN) -m ruff format .
+	@$(BIN) -m ruff check --fix .
+
+bench: $(READY) ## measure the log parser beside grep
+	@$(BIN) -m scripts.bench
+
+clean: ## remove everything that a target has made, but not the environment
+	rm -rf build site dist .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,288 @@
+"""Checks every number of the chapters against the figures, in both directions.
+
+`python3 -m scripts.claims` prints the problems and ends with the counts.
+Exit codes: 0 fine, 1 something is wrong, 2 bad usage, 3 inspected nothing.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scripts import exemptions, figblocks, quantities
+from scripts.chapters import COMMAND_LANGUAGES, Block, Chapter, ChapterError, Link, parse
+from scripts.figblocks import FigureBlock
+from scripts.figuredata import Book, BookError, open_book
+from scripts.report import Report
+from scripts.tree import ROOT, Tree
+
+CHECKED_FENCES = {"figure", "listing", "table"}
+FIGURE_LINK = re.compile(r"(?P<page>[^#]*)#(?P<id>fig-[a-z0-9-]+)(?::(?P<name>\w+))?")
+
+
+@dataclass
+class Pages:
+    """Every parsed chapter, its figure blocks by (page, id), and the figures that were built."""
+
+    chapters: dict[str, Chapter]
+    blocks: dict[tuple[str, str], FigureBlock]
+    figures: dict[str, Any] = field(default_factory=dict)
+    used: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def first_block(self, figure_id: str) -> FigureBlock:
+        """The first block that shows a figure."""
+        return next(block for (_, shown), block in self.blocks.items() if shown == figure_id)
+
+    def pages_of(self, figure_id: str) -> list[str]:
+        """The pages that show a figure."""
+        return [path for path, shown in self.blocks if shown == figure_id]
+
+
+def load(tree: Tree, report: Report) -> Pages:
+    """Parse every chapter; what cannot be read, and a figure twice on a page, become problems."""
+    chapters: dict[str, Chapter] = {}
+    blocks: dict[tuple[str, str], FigureBlock] = {}
+    for path in tree.chapters():
+        try:
+            chapter = parse(path, tree.text(path))
+        except ChapterError as error:
+            report.error(error.path, error.line, error.text)
+            continue
+        chapters[path] = chapter
+        found, errors = figblocks.figure_blocks(chapter)
+        for error in errors:
+            report.error(error.path, error.line, error.text)
+        for block in found:
+            other = blocks.setdefault((path, block.id), block)
+            if other is not block:
+                report.error(path, block.line, f"figure {block.id} is on line {other.line} already")
+    return Pages(chapters, blocks)
+
+
+def build_figures(pages: Pages, book: Book, report: Report) -> None:
+    """Build each figure that a page shows; ids are compared with the registry both ways."""
+    known = set(book.ids())
+    shown = {figure_id for _, figure_id in pages.blocks}
+    for figure_id in sorted(shown):
+        block = pages.first_block(figure_id)
+        if figure_id not in known:
+            report.error(block.path, block.line, f"no figure {figure_id!r} in figures/")
+            continue
+        report.count("figures")
+        try:
+            pages.figures[figure_id] = book.build(figure_id)
+        except BookError as error:
+            report.error(block.path, block.line, f"{figure_id} cannot be computed: {error}")
+    for figure_id in sorted(known - shown):
+        report.error("figures/", 0, f"figure {figure_id} is on no page")
+
+
+def describe(value: Any, tier: str) -> str:
+    """What a figure computed, for an error: text, runs and tier."""
+    runs = ", ".join(value.runs) or "no run"
+    return f"computed is {value.text!r} from {runs} ({tier})"
+
+
+def check_claims(pages: Pages, exempt: Mapping[str, exemptions.Exemptions], report: Report) -> None:
+    """Holes of titles, claims and captions have values, other digits are exempt, wording holds."""
+    for (path, figure_id), block in pages.blocks.items():
+        figure = pages.figures.get(figure_id)
+        for key, template, line in block.texts():
+            for start, end in quantities.find_numbers(figblocks.blanked(template)):
+                if not exempt[path].allow(template, start, end):
+                    number = template[start:end]
+                    text = f"{key} of {figure_id} types {number!r}; use a value or an exemption"
+                    report.error(path, line, text)
+            if figure is None:
+                continue
+            names = figblocks.holes(template)
+            for name in names:
+                if name in figure.values:
+                    pages.used[figure_id].add(name)
+                    report.count("numbers in claims")
+                else:
+                    known = ", ".join(sorted(figure.values))
+                    text = f"{key} of {figure_id} asks for {{{name}}}; the figure has {known}"
+                    report.error(path, line, text)
+            if key == "claim" and set(names) <= set(figure.values):
+                texts = {name: value.text for name, value in figure.values.items()}
+                report.count("claims")
+                for problem in figure.wording_errors(figblocks.fill(template, texts), names):
+                    report.error(path, line, f"claim of {figure_id} {problem}")
+
+
+def check_links(pages: Pages, report: Report) -> dict[str, list[Link]]:
+    """Check every link into a figure. Returns the links that state a value, by page."""
+    stating: dict[str, list[Link]] = defaultdict(list)
+    for path, chapter in pages.chapters.items():
+        for link in chapter.links:
+            match = FIGURE_LINK.fullmatch(link.href)
+            if match is None:
+                if "#fig-" in link.href:
+                    report.error(path, link.line, f"link {link.href!r} names no figure value")
+                continue
+            target = path
+            if match["page"]:
+                folder = posixpath.dirname(path)
+                target = posixpath.normpath(posixpath.join(folder, match["page"]))
+            if (target, match["id"]) not in pages.blocks:
+                shown = ", ".join(pages.pages_of(match["id"])) or "no page"
+                text = f"link {link.href!r}: {match['id']} is not on {target} but on {shown}"
+                report.error(path, link.line, text)
+            elif match["name"]:
+                stating[path].append(link)
+                _check_number(pages, path, link, match["id"], match["name"], report)
+    return stating
+
+
+def _check_number(
+    pages: Pages, path: str, link: Link, figure_id: str, name: str, report: Report
+) -> None:
+    figure = pages.figures.get(figure_id)
+    if figure is None:
+        return  # its block has an error of its own
+    value = figure.values.get(name)
+    if value is None:
+        known = ", ".join(sorted(figure.values))
+        report.error(path, link.line, f"link {link.href!r}: no value {name!r}; there are {known}")
+        return
+    pages.used[figure_id].add(name)
+    report.count("number links")
+    problem = number_problem(link.text, value)
+    if problem:
+        computed = describe(value, figure.tier)
+        text = f"{link.text!r} is written, {computed} at {figure_id}:{name}; {problem}"
+        report.error(path, link.line, text)
+
+
+def number_problem(text: str, value: Any) -> str | None:
+    """Why a link text does not state a value, or None when it does."""
+    clean = quantities.squeeze(text)
+    if clean == quantities.squeeze(value.text):
+        return None
+    try:
+        written = quantities.parse(clean)
+    except quantities.QuantityError as error:
+        return str(error)
+    try:
+        shown = quantities.parse(value.text)
+    except quantities.QuantityError:
+        return "the value is no number, so its exact text must be written"
+    return quantities.mismatch(written, shown, tuple(map(quantities.exact, value.numbers)))
+
+
+def check_unlinked(
+    pages: Pages,
+    stating: Mapping[str, list[Link]],
+    exempt: Mapping[str, exemptions.Exemptions],
+    report: Report,
+) -> None:
+    """Every measured-looking number of the prose is a checked link or exempt."""
+    for path, chapter in pages.chapters.items():
+        linked = {id(link) for link in stating.get(path, [])}
+        outside = [
+            Block.of(str(chapter.front[key]), chapter.front_line(f"{key}:"))
+            for key in ("title", "outcome")
+            if key in chapter.front
+        ]
+        for block in outside + fence_lines(chapter) + chapter.blocks:
+            spans = [(link.start, link.end) for link in block.links if id(link) in linked]
+            text = block.without(spans).replace("\u00a0", " ").replace("\u202f", " ")
+            for start, end in quantities.find_measured(text):
+                report.count("numbers that look measured")
+                if not exempt[path].allow(text, start, end):
+                    message = f"number without evidence: {text[start:end]!r}; link it or exempt it"
+                    report.error(path, block.line_at(start), message)
+
+
+def fence_lines(chapter: Chapter) -> list[Block]:
+    """Lines of code blocks in which a number is still a claim.
+
+    Those are all lines of a block that nothing else checks, and the comments of shell blocks. A
+    `text` block straight under a bash block is its output, which tests/manuals compares.
+    """
+    found = []
+    command_end = 0
+    for fence in chapter.fences:
+        output = fence.language == "text" and fence.line == command_end + 2
+        if fence.language == "bash":
+            command_end = fence.line + fence.content.count("\n") + 1
+        if fence.language in CHECKED_FENCES or output:
+            continue
+        shell = fence.language in COMMAND_LANGUAGES
+        for number, text in enumerate(fence.content.splitlines(), start=fence.line + 1):
+            if shell:
+                text = text[text.find("# ") :] if "# " in text else ""
+            if text.strip():
+                found.append(Block.of(text, number))
+    return found
+
+
+def check_use(pages: Pages, report: Report) -> None:
+    """Every value of a shown figure is stated: in its claim, in a link or in its table."""
+    for figure_id, figure in pages.figures.items():
+        cells = [cell for row in (figure.table or []) for cell in row]
+        for name, value in figure.values.items():
+            report.count("values")
+            if name in pages.used[figure_id] or any(_in_cell(value, cell) for cell in cells):
+                continue
+            block = pages.first_block(figure_id)
+            text = f"value {figure_id}:{name} = {value.text!r} is stated nowhere"
+            report.error(block.path, block.line, text)
+
+
+def _in_cell(value: Any, cell: str) -> bool:
+    bare = getattr(value, "bare", value.text)
+    return re.search(rf"(?<![\w.,]){re.escape(bare)}(?![\w]|[.,]\d)", cell) is not None
+
+
+def check_agreement(pages: Pages, report: Report) -> None:
+    """The same quantity has the same number in every figure that states it."""
+    first: dict[str, tuple[str, Any]] = {}
+    for figure_id in sorted(pages.figures):
+        figure = pages.figures[figure_id]
+        for value in figure.values.values():
+            seen_at, seen = first.setdefault(value.quantity, (figure_id, value))
+            if seen is not value:
+                report.count("quantities stated twice")
+            if (seen.numbers, seen.unit) != (value.numbers, value.unit):
+                block = pages.first_block(figure_id)
+                text = (
+                    f"{figure_id}:{value.name}: {describe(value, figure.tier)}, but "
+                    f"{seen_at}:{seen.name} is {seen.text!r}; both are {value.quantity}"
+                )
+                report.error(block.path, block.line, text)
+
+
+def check_tree(tree: Tree, book: Book, recipe: Mapping[str, str] | None = None) -> Report:
+    """Run every claim check over a tree. `recipe` stands in for the launcher's default flags."""
+    report = Report()
+    pages = load(tree, report)
+    build_figures(pages, book, report)
+    exempt = {path: exemptions.read(chapter, report) for path, chapter in pages.chapters.items()}
+    check_claims(pages, exempt, report)
+    stating = check_links(pages, report)
+    check_unlinked(pages, stating, exempt, report)
+    check_use(pages, report)
+    check_agreement(pages, report)
+    exemptions.verify(tree, list(exempt.values()), report, recipe)
+    report.count("pages", len(pages.chapters))
+    report.problems.sort()
+    return report
+
+
+def check(root: Path = ROOT, overlay: Mapping[str, bytes] | None = None) -> Report:
+    """Check the repository at `root`; `overlay` (path -> bytes) replaces files in memory."""
+    with open_book(root, overlay or {}) as book:
+        return check_tree(Tree(root, overlay or {}), book)
+
+
+if __name__ == "__main__":
+    from scripts.cli import main
+
+    raise SystemExit(main("claims", check, __doc__))

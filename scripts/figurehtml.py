@@ -1,0 +1,110 @@
+"""One figure of a page as an HTML block: claim, drawing or table, caption, badges, sources."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from typing import Any
+
+from scripts import figblocks
+from scripts.figblocks import FigureBlock
+
+
+def anchor(figure_id: str, name: str) -> str:
+    """The id under which a value of a figure is linked."""
+    return f"{figure_id}:{name}"
+
+
+def origin(figure: Any, name: str) -> str:
+    """Where a value comes from, for a title attribute: '233 s, reported, gb10/plain'."""
+    value = figure.values[name]
+    runs = list(value.runs)
+    named = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+    tier = figure.claim_strength([name]).tier
+    note = f"; {value.note}" if getattr(value, "note", "") else ""
+    return ", ".join(part for part in (value.text, tier, named) if part) + note
+
+
+def tier_class(figure: Any, name: str) -> str:
+    """CSS class of a value: num-measured or num-reported."""
+    tier = figure.claim_strength([name]).tier
+    return "num-reported" if tier == "reported" else "num-measured"
+
+
+def sentence(template: str, figure: Any, anchors: set[str]) -> str:
+    """A filled sentence as HTML; each value is marked, and anchored where it first occurs.
+
+    `anchors` collects the names that got an anchor.
+    """
+    texts = {name: value.text for name, value in figure.values.items()}
+    out = []
+    for name, text in figblocks.pieces(template, texts):
+        if not name:
+            out.append(escape(text, quote=False))
+            continue
+        mark = "" if name in anchors else f' id="{anchor(figure.id, name)}"'
+        anchors.add(name)
+        title = escape(origin(figure, name))
+        css = tier_class(figure, name)
+        out.append(f'<span class="num {css}"{mark} title="{title}">{escape(text)}</span>')
+    return "".join(out)
+
+
+def table(rows: list[list[str]]) -> str:
+    """Heading row and body rows as an HTML table that scrolls on its own."""
+    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in rows[0])
+    body = "\n".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:]
+    )
+    return (
+        '<div class="fig-table" tabindex="0"><table class="fig-data" data-search-exclude>\n'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>"
+    )
+
+
+def badges(figure: Any) -> str:
+    """Tier, strength and setup badges."""
+    css = "badge-reported" if figure.tier == "reported" else "badge-measured"
+    items = [("tier", css, figure.tier), ("strength", "badge-strength", figure.strength_text)]
+    items += [("setup", "badge-setup", text) for text in figure.setup_texts]
+    differs = getattr(figure.strength, "differs", ())
+    if differs:
+        items.append(("differs", "badge-setup", ", ".join(differs)))
+    return "".join(
+        f'<li class="badge {css}"><span class="badge-key">{key}</span> {escape(text)}</li>'
+        for key, css, text in items
+        if text
+    )
+
+
+def block(shown: FigureBlock, figure: Any, data_href: str, source: str = "") -> str:
+    """The whole figure. `data_href` is the CSV file as seen from the page."""
+    texts = {name: value.text for name, value in figure.values.items()}
+    claim_text = figblocks.fill(shown.claim, texts)
+    title_text = figblocks.fill(shown.title, texts)
+    anchored: set[str] = set()
+    claim = sentence(shown.claim, figure, anchored)
+    caption = sentence(shown.caption, figure, anchored)
+    rest = [name for name in figure.values if name not in anchored]
+    anchors = "".join(f'<span id="{anchor(figure.id, name)}"></span>' for name in rest)
+    if figure.table is None:
+        body = figure.svg(narrow=False, claim=claim_text, title=title_text)
+        body += "\n" + figure.svg(narrow=True, claim=claim_text, title=title_text)
+    else:
+        body = table([list(row) for row in figure.table])
+    lines = [
+        f'<figure class="fig" id="{figure.id}">',
+        f'<p class="fig-title">{escape(title_text, quote=False)}</p>',
+        f'<p class="fig-claim">{claim}</p>',
+        f'<div class="fig-body">{anchors}\n{body}\n</div>',
+        "<figcaption>",
+        f'<p class="fig-caption">{caption}</p>' if caption else "",
+        f'<ul class="fig-badges">{badges(figure)}</ul>',
+        f'<p class="fig-source"><a href="{escape(data_href)}" download>Data (CSV)</a>'
+        f" · recompute: <code>{escape(figure.recompute)}</code>"
+        + (f" · source: {escape(source)}" if source else "")
+        + "</p>",
+        "</figcaption>",
+        "</figure>",
+    ]
+    return re.sub(r"\n\s*\n+", "\n", "\n".join(lines))

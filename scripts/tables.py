@@ -1,0 +1,53 @@
+"""Tables that are made from code and hold no measured number: the `table` fences."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+
+from scripts.tree import Tree
+
+
+def _launcher(tree: Tree):
+    folder = str(tree.root / "capture" / "gpu")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module("miles_grpo")
+
+
+def launcher_flags(tree: Tree) -> list[list[str]]:
+    """Flags of the default recipe: flag, value, meaning."""
+    launcher = _launcher(tree)
+    settings = launcher.read_settings({})
+    rows = [["flag", "value", "meaning"]]
+    for flag in launcher.RECIPE:
+        value = flag.value(settings) if callable(flag.value) else flag.value
+        shown = "" if value is None else f"`{value}`"
+        since = f" Since {flag.since}." if flag.since else ""
+        rows.append([f"`{flag.name}`", shown, flag.meaning + since])
+    return rows
+
+
+def launcher_env(tree: Tree) -> list[list[str]]:
+    """Environment variables of the launcher: variable, default, meaning."""
+    rows = [["variable", "default", "meaning"]]
+    for setting in _launcher(tree).SETTINGS:
+        shown = f"`{setting.default}`" if setting.default else "empty"
+        rows.append([f"`{setting.name}`", shown, setting.meaning])
+    return rows
+
+
+TABLES: dict[str, Callable[[Tree], list[list[str]]]] = {
+    "launcher-flags": launcher_flags,
+    "launcher-env": launcher_env,
+}
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """Rows as a Markdown table; the first row is the heading."""
+
+    def line(cells: list[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    return "\n".join([line(rows[0]), "|" + " --- |" * len(rows[0]), *map(line, rows[1:])])

@@ -1,0 +1,88 @@
+"""A page, another page and a figure registry for tests that break one thing at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+from figures.values import Value
+from scripts.figuredata import BookError
+
+PAGE = """---
+title: One step
+outcome: You read a step.
+exempt:
+  - {text: "32 prompts", setting: "--rollout-batch-size"}
+  - {text: "five minutes", reason: "words are left alone anyway"}
+---
+# One step
+
+The first step took [233 s](#fig-a-steps:first), and a rollout takes 32 prompts.
+The share was [40 to 45 percent](#fig-a-steps:share), within five minutes.
+
+```figure
+id: fig-a-steps
+title: The first step
+claim: In one {steps}-step run the first step took {first}.
+caption: Bars are whole steps.
+```
+"""
+OTHER = """# Other
+
+It took [233 s](one.md#fig-a-steps:first).
+"""
+
+
+@dataclass
+class FakeFigure:
+    """The parts of a built figure that the claim checks read."""
+
+    id: str
+    values: dict[str, Value]
+    tier: str = "measured"
+    runs: tuple[str, ...] = ("lab/run",)
+    table: list[list[str]] | None = None
+    strength_text: str = "1 run, 1 seed, 12 steps"
+    setup_texts: list[str] = field(default_factory=lambda: ["a model, a GPU"])
+    strength: object = field(default_factory=lambda: SimpleNamespace(differs=()))
+    recompute: str = "make check-claims"
+    accesses: tuple = ()
+
+    def wording_errors(self, text, names=()):
+        return ["says 'always'"] if "always" in text else []
+
+    def claim_strength(self, names):
+        return SimpleNamespace(tier=self.tier)
+
+    def svg(self, narrow=False, claim="", title=""):
+        side = "narrow" if narrow else "wide"
+        return f'<svg class="fig-{side}"><title>{title}</title><desc>{claim}</desc></svg>'
+
+    def csv(self):
+        return "step,seconds\n0,233\n"
+
+
+@dataclass
+class FakeBook:
+    """A registry of ready-made figures; an exception as a figure is raised when it is built."""
+
+    figures: dict[str, object]
+
+    def ids(self):
+        return sorted(self.figures)
+
+    def build(self, figure_id):
+        figure = self.figures[figure_id]
+        if isinstance(figure, BookError):
+            raise figure
+        return figure
+
+
+def value(name, number, unit, digits, quantity=None, kind="metric"):
+    """A value of run lab/run."""
+    return Value(name, number, unit, digits, quantity or f"lab/run:{name}", ("lab/run",), kind)
+
+
+def line_of(text: str, needle: str) -> int:
+    """1-based line of the first line that holds `needle`."""
+    return next(n for n, line in enumerate(text.splitlines(), start=1) if needle in line)
