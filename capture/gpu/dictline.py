@@ -13,11 +13,14 @@ _PAIR = re.compile(
     r"(?:(?:np|numpy)\.\w+\(|tensor\()?"
     r"(-?(?:nan|inf|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?))(?=[\s,})])"
 )
+_PLAIN = {int, float}
 _WORD = {"nan": "NaN", "inf": "Infinity"}
 
 
 def _numbers(found: dict) -> dict:
     """Only the int and float values (booleans as 0 and 1)."""
+    if set(map(type, found.values())) <= _PLAIN:
+        return found
     out = {}
     for key, value in found.items():
         kind = type(value)

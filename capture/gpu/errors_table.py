@@ -73,8 +73,7 @@ ROWS: tuple[Row, ...] = (
         "port-in-use",
         "fatal",
         "text",
-        rb"(?!.*(?:instead|another port|next port|trying))"
-        rb".*(?:[Aa]ddress already in use|EADDRINUSE|\[Errno 98\]|\(os error 98\)"
+        rb"(?:[Aa]ddress already in use|EADDRINUSE|\[Errno 98\]|\(os error 98\)"
         rb"|[Pp]ort \d+ is (?:already )?in use)",
         "errno 98 of Python, Rust and c10d; our own run topp",
     ),
@@ -217,6 +216,13 @@ ROWS: tuple[Row, ...] = (
     ),
 )
 
+# A message that says itself that it reports an error.
+_SAYS_ERROR = re.compile(
+    _EXC_LINE + rb"|(?:[A-Z]\w* )?(?:[Ee]rror|ERROR|[Ff]ailed|[Ff]atal|[Ee]xception|[Uu]nhandled)\b"
+)
+# A program that finds its port taken and takes another one has not failed.
+_OTHER_PORT = re.compile(rb"instead|another port|next port|trying")
+
 # One cheap search decides whether the rows are tried at all.
 HINT = re.compile(
     rb"rror|xception|illed|died|dead\b|crash|ailed|memory|sigquit|SIGQUIT|in use|EADDR|No space"
@@ -249,11 +255,11 @@ def classify(message: bytes, *, anchored: bool = False) -> Row | None:
     head = message[:1200]
     if HINT.search(head) is None or CARRIES_TEXT.match(head):
         return _called_process(head)
-    if (anchored or TEXT_SIGN.search(head)) and not re.match(_EXC_LINE, head):
+    if (anchored or TEXT_SIGN.search(head)) and not _SAYS_ERROR.match(head):
         return next((r for r in ROWS if r.pattern.match(head)), None)
     for row in ROWS:
         hit = row.pattern.search(head) if row.where == "text" else row.pattern.match(head)
-        if hit:
+        if hit and not (row.kind == "port-in-use" and _OTHER_PORT.search(head)):
             return row
     return None
 

@@ -31,6 +31,7 @@ BAR = re.compile(
 )
 _SCALE = {b"": 1.0, b"k": 1e3, b"K": 1e3, b"M": 1e6, b"G": 1e9, b"T": 1e12}
 
+_DIGITS = re.compile(rb"\d{1,6}")
 # Where a timestamp may stand in a line that needs only its time.
 ANY_STAMP = re.compile(
     rb"(?:\[|\A|\x1b\[2m|\) ?|# (?:date |end )?)"
@@ -84,6 +85,13 @@ class Clock:
 
     def of_line(self, line: bytes) -> float | None:
         """Time of the first timestamp in the first 400 bytes of a line, or None."""
+        at = line.find(b"[20", 0, 120)
+        if at >= 0 and (when := self.second(line[at + 1 : at + 20])) is not None:
+            if line[at + 20 : at + 21] in (b".", b","):
+                digits = _DIGITS.match(line, at + 21)
+                if digits:
+                    when += int(digits[0]) / 10 ** len(digits[0])
+            return when
         m = ANY_STAMP.search(line, 0, 400)
         if m is None:
             return None
@@ -96,6 +104,8 @@ class Clock:
 def clean_text(raw: bytes, limit: int = 400) -> str:
     """Printable text of a message: colours and control bytes gone, cut at ``limit`` characters."""
     text = ANSI.sub(b"", raw[: 4 * limit]).decode("utf-8", "replace")
+    if text.isprintable():
+        return text.strip()[:limit]
     return "".join(c if c.isprintable() else " " for c in text).strip()[:limit]
 
 

@@ -25,10 +25,12 @@ from events import (
     JobEnd,
     MultiTurn,
     Perf,
+    Progress,
     Retry,
     Rollout,
     RunStart,
     Step,
+    Timer,
 )
 from lineshape import ANSI, BAR, HEAD, RECORD, Clock, clean_text, repeat_count
 
@@ -36,8 +38,17 @@ MAX_LINE = 256 * 1024
 _CACHE = 2048
 _CACHED_LINE = 1024
 # Ends of the engine's access log and of its most frequent notice; no event line ends in these.
-_NOTHING = (b'" 200 OK', b"successfully!")
+_NOTHING = (
+    b'" 200 OK',
+    b"successfully!",
+    b'" 503 Service Unavailable',
+    b'" 404 Not Found',
+    b'" 500 Internal Server Error',
+)
 _MISS = object()
+# A Ray prefix with an address and colours is shorter than this.
+_LONGEST_PREFIX = 90
+_BATCH = (b"Deco", b"Pref")
 _DICT_KINDS = {
     b"step": "step",
     b"critic-step": "critic",
@@ -80,12 +91,14 @@ class LogParser:
         self._drop = False
         self._out: list = []
         self._memo: dict = {}
-        self._halves: dict = {}
+        self._tails: dict = {}
+        self._has_return = False
         self._pending: dict = {}
         self._lines: list = []
         self._resolved = -1
         self._line_prefix = b""
         self._bars: dict = {}
+        self._bar_memo: dict = {}
         self._wrap: tuple | None = None
         self._wrap_head: tuple | None = None
         self._copy = False
@@ -95,6 +108,7 @@ class LogParser:
         self._maybe: tuple | None = None
         self._content = False
         self._ended = False
+        self._marked = False
 
     @property
     def partial(self) -> int:
@@ -145,6 +159,7 @@ class LogParser:
     def _body(self, body: bytes) -> None:
         if b"\r\n" in body:
             body = body.replace(b"\r\n", b"\n")
+        self._has_return = b"\r" in body
         lines = body.split(b"\n")
         finished = len(lines) - 1
         if not lines[-1]:
@@ -162,40 +177,54 @@ class LogParser:
     def _scan(self, start: int) -> int:
         """Parses lines from ``start``; returns where to go on (earlier than the end when a copy
         of the log begins)."""
-        lines, out, memo, halves = self._lines, self._out, self._memo, self._halves
+        lines, out, memo, tails = self._lines, self._out, self._memo, self._tails
+        has_return = self._has_return
         pending, seconds = self._pending, self._clock.second
         base = self.line + 1
-        rest = enumerate(lines[start:] if start else lines, start)
-        for i, line in [(i, x) for i, x in rest if not x.endswith(_NOTHING)]:
-            known = memo.get(line, _MISS)
-            if known is None:
-                continue
-            if known is not _MISS:
-                first = pending.pop(known[0], None)
-                if first is None:
-                    self._second_alone(base + i, self._time_before(i), known)
-                    continue
-                a, t, (status, times) = first
-                attempt, limit, code, url, more = known[1]
-                times = times if times > more else more
-                out.append(_make_retry((a, t, status, attempt, limit, code, url, times)))
+        numbered = enumerate(lines[start:] if start else lines, start)
+        for i, line in [(i, x) for i, x in numbered if not x.endswith(_NOTHING)]:
+            if has_return and b"\r" in line:
+                if self._redrawn(i, base + i, line):
+                    return i + 1
                 continue
             j = line.find(b"] ")
-            if j > 0:
-                half = halves.get(line[j:])
-                if half is not None:
-                    k = line.find(b"[20", 0, j)
-                    t = seconds(line[k + 1 : k + 20])
-                    if t is not None:
-                        if line[k + 20] == 46 and line[k + 24] == 32:
-                            t += float(line[k + 20 : k + 24])
-                        self.time = t
-                        self._resolved = i
-                        prefix = line[:k]
-                        if prefix in pending:
-                            self._orphan(prefix)
-                        pending[prefix] = (base + i, t, half)
+            k = line.find(b"[20", 0, j) if j > 0 else -1
+            if not 0 <= k <= _LONGEST_PREFIX:
+                known = memo.get(line, _MISS)
+                if known is None:
+                    continue
+                if known is not _MISS:
+                    first = pending.pop(known[0], None)
+                    if first is None:
+                        self._second_alone(base + i, self._time_before(i), known)
                         continue
+                    a, t, (status, times) = first
+                    attempt, limit, code, url, more = known[1]
+                    times = times if times > more else more
+                    out.append(_make_retry((a, t, status, attempt, limit, code, url, times)))
+                    continue
+            else:
+                known = tails.get(line[j:], _MISS)
+                if known is None:
+                    continue
+                if known is _MISS:
+                    known = rec.batch(line, j + 2) if line[j + 2 : j + 6] in _BATCH else None
+                t = seconds(line[k + 1 : k + 20]) if known is not None else None
+                if t is not None:
+                    if line[k + 20] == 46 and line[k + 24] == 32:
+                        t += float(line[k + 20 : k + 24])
+                    self.time = t
+                    self._resolved = i
+                    self._content = True
+                    make, rest = known
+                    if make is not None:
+                        out.append(make((base + i, t, *rest)))
+                        continue
+                    prefix = line[:k]
+                    if prefix in pending:
+                        self._orphan(prefix)
+                    pending[prefix] = (base + i, t, rest)
+                    continue
             if self._slow(i, base + i, line):
                 return i + 1
         return len(lines)
@@ -229,8 +258,7 @@ class LogParser:
     def _slow(self, i: int, n: int, line: bytes, finished: bool = True) -> bool:
         """One line that the caches do not know; True when a copy of the log begins after it."""
         if b"\r" in line:
-            pieces = [p for p in line.split(b"\r") if p]
-            return any(self._slow(i, n, piece, finished) for piece in pieces)
+            return self._redrawn(i, n, line, finished)
         m = HEAD.match(line)
         prefix, stamp, fraction, source = m.groups()
         end = m.end()
@@ -247,14 +275,30 @@ class LogParser:
         msg = line[end:]
         if b"\x1b" in msg:
             msg = ANSI.sub(b"", msg)
-        found = self._message(n, t, line, msg, stamp, fraction, source, finished)
+        found = self._message(i, n, t, line, msg, stamp, fraction, source, finished)
         if found is _NOTHING_HERE and finished and len(line) < _CACHED_LINE:
-            _remember(self._memo, line, None)
+            if stamp is None:
+                _remember(self._memo, line, None)
+            else:
+                self._remember_tail(line, None, None)
         return found is _COPY_BEGINS
+
+    def _redrawn(self, i: int, n: int, line: bytes, finished: bool = True) -> bool:
+        """A line whose parts were drawn over each other: bars, perhaps with a record behind."""
+        stop = False
+        for piece in line.split(b"\r"):
+            known = self._bar_memo.get(piece)
+            if known is not None and finished:
+                self._bar(i, n, *known)
+            elif piece.endswith(b") ") and piece.startswith(b"(") and len(piece) <= _LONGEST_PREFIX:
+                self._line_prefix = piece[:-1]
+            elif piece:
+                stop = self._slow(i, n, piece, finished) or stop
+        return stop
 
     # -- messages --------------------------------------------------------------------------------
 
-    def _message(self, n, t, line, msg, stamp, fraction, source, finished):
+    def _message(self, i, n, t, line, msg, stamp, fraction, source, finished):
         """Looks at one message; says whether it held something."""
         if stamp is None and self._wrap_head is not None and self._continue_dict(n, msg):
             return _SOMETHING
@@ -272,8 +316,9 @@ class LogParser:
         if key == b"Erro" and stamp is not None:
             if self._first_half(n, t, line, msg):
                 return _SOMETHING
-        elif key == b"For " and self._second_half(n, t, line, msg):
-            return _SOMETHING
+        elif key == b"For " or (stamp is None and b"retrying... (attempt " in msg[:500]):
+            if self._second_half(n, t, line, msg):
+                return _SOMETHING
         elif key == b"eval" and source is not None and (ev := rec.eval_skipped(n, t, msg)):
             return self._emit(ev)
         reader = rec.BY_START.get(key)
@@ -281,17 +326,22 @@ class LogParser:
             ev = reader(n, t, msg)
             if ev is rec.NOTHING:
                 return _NOTHING_HERE
+            if type(ev) is Timer and finished:
+                self._remember_tail(line, Timer._make, ev[2:])
             if ev is not None:
                 return self._emit(ev) if finished or type(ev) in _SAFE_CUT else _SOMETHING
         if b"%" in msg[:300] and (m := BAR.match(msg)):
             if finished:
-                self._bar(rec.bar(n, t, m))
+                known = rec.bar(m)
+                self._bar(i, n, *known)
+                if m.end() >= len(msg) - 1 and line == msg and len(line) < _CACHED_LINE:
+                    _remember(self._bar_memo, line, known)
             after = RECORD.search(msg, m.end(), m.end() + 400)
             if after and after.start() - m.end() <= 8:
                 tail = msg[after.start() :].lstrip()
                 if not tail.startswith(b"("):
                     tail = self._line_prefix + b" " + tail
-                self._slow(n - self.line - 1, n, tail)
+                self._slow(i, n, tail)
             return _SOMETHING
         return self._error(n, t, msg, source is not None, stamp is not None)
 
@@ -310,7 +360,7 @@ class LogParser:
         self._last.clear()
         self._bars.clear()
         self._maybe = None
-        self._content = self._ended = False
+        self._content = self._ended = self._marked = False
 
     def _start_like(self, ev):
         """The engine or the job starts: a new run if the last one ended, else perhaps one."""
@@ -320,8 +370,10 @@ class LogParser:
             self._maybe = (ev.line, ev.time)
 
     def _marker(self, ev):
-        if ev.name == "run" and (self._content or self._ended):
-            self._new_run(ev.line, ev.time, "marker", ev.line)
+        if ev.name == "run":
+            if self._content or self._ended or self._marked:
+                self._new_run(ev.line, ev.time, "marker", ev.line)
+            self._marked = True
         self._out.append(ev)
         if ev.time is not None and ev.name in ("date", "end"):
             self.time = ev.time
@@ -332,17 +384,18 @@ class LogParser:
                 how = rec.how_by_status(ev.status)
                 self._out.append(JobEnd(ev.line, ev.time, how, ev.status, "marker"))
 
-    def _bar(self, ev):
+    def _bar(self, i, n, name, label, done, total):
         """Emits a bar only if it moved (its label names the batch that is being captured)."""
-        name = ev.label.split("(", 1)[0]
-        state = (ev.label, ev.done, ev.total)
-        if self._bars.get(name) != state:
-            if len(self._bars) >= 256:
-                self._bars.clear()
-            new = name not in self._bars
-            self._bars[name] = state
-            if ev.done > 0 or not new:
-                self._emit(ev)
+        state = (label, done, total)
+        before = self._bars.get(name)
+        if before == state:
+            return
+        if len(self._bars) >= 256:
+            self._bars.clear()
+        self._bars[name] = state
+        if done > 0 or before is not None:
+            self._content = True
+            self._out.append(Progress(n, self._time_before(i), label, done, total))
 
     # -- metrics ---------------------------------------------------------------------------------
 
@@ -354,20 +407,20 @@ class LogParser:
             metrics = parse_dict(raw)
         if metrics is None:
             if finished and len(raw) < _MAX_WRAP:
-                self._wrap_head = (n, t, kind, index, stamp, raw)
+                self._wrap_head = (n, n, t, kind, index, stamp, raw)
             return
         self._numbered(n, t, kind, index, raw, stamp, metrics)
 
     def _continue_dict(self, n, msg):
         """Joins a dict that a terminal wrapped; True when the line belongs to it."""
-        first, t, kind, index, stamp, raw = self._wrap_head
+        newest, first, t, kind, index, stamp, raw = self._wrap_head
         joined = raw + msg
         self._wrap_head = None
-        if n > first + 64 or len(joined) > _MAX_WRAP or msg.startswith((b"(", b"# ")):
+        if n > newest + 1 or len(joined) > _MAX_WRAP or msg.startswith((b"(", b"# ")):
             return False
         metrics = parse_dict(joined)
         if metrics is None:
-            self._wrap_head = (first, t, kind, index, stamp, joined)
+            self._wrap_head = (n, first, t, kind, index, stamp, joined)
         else:
             self._numbered(first, t, kind, index, joined, stamp, metrics)
         return True
@@ -409,7 +462,9 @@ class LogParser:
                 return False
             code = rec.router_code(m[5]) or clean_text(m[1], 80) or None
             url = clean_text(m[4], 200)
-            self._emit(Retry(n, t, None, int(m[2][:9]), int(m[3][:9]), code, url, count))
+            rest = (None, int(m[2][:9]), int(m[3][:9]), code, url, count)
+            self._remember_tail(line, Retry._make, rest)
+            self._emit(Retry(n, t, *rest))
             return True
         _, count = repeat_count(msg)
         half = (int(m[1]), count)
@@ -419,25 +474,28 @@ class LogParser:
             self._orphan(next(iter(self._pending)))
         self._pending[prefix] = (n, t, half)
         self._content = True
-        j = line.find(b"] ")
-        if line.find(b"[20", 0, j) > 0 and msg.startswith(b"Error: ") and len(line) < _CACHED_LINE:
-            _remember(self._halves, line[j:], half)
+        self._remember_tail(line, None, half)
         return True
 
+    def _remember_tail(self, line, make, rest):
+        """Remembers what follows a logger prefix: a first half, an event, or nothing."""
+        j = line.find(b"] ")
+        if 0 <= line.find(b"[20", 0, max(j, 0)) <= _LONGEST_PREFIX and len(line) < _CACHED_LINE:
+            _remember(self._tails, line[j:], None if rest is None else (make, rest))
+
     def _second_half(self, n, t, line, msg):
-        m = rec.SECOND_HALF.match(msg)
-        count = 1
+        bare, count = repeat_count(msg)
+        m = rec.SECOND_HALF.match(bare)
         if m is None:
-            bare, count = repeat_count(msg)
-            m = rec.SECOND_HALF.match(bare)
-            if m is None:
-                return False
-        prefix = line[: line.find(b"For more")]
+            return False
+        prefix = line[: max(0, line.find(b"For more"))]
         status = int(m[1]) if m[1] else None
-        half = (int(m[2][:9]), int(m[3][:9]), rec.router_code(m[5]), clean_text(m[4], 200), count)
+        half = (int(m[2][:9]), int(m[3][:9]), rec.router_code(m[5] or b""), _text(m[4]), count)
         known = (prefix, half, status)
-        if len(line) < _CACHED_LINE:
+        if len(line) < _CACHED_LINE and msg.startswith(b"For more"):
             _remember(self._memo, line, known)
+        if prefix not in self._pending and self._pending and not prefix:
+            prefix = next(reversed(self._pending))  # a wrapped line has lost its Ray prefix
         first = self._pending.pop(prefix, None)
         if first is None:
             self._second_alone(n, t, known)
@@ -477,6 +535,10 @@ class LogParser:
         if row is None:
             return _NOTHING_HERE if self._wrap is None else _SOMETHING
         return self._emit(ErrorLine(n, t, row.kind, row.severity, clean_text(msg), count))
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else clean_text(raw, 200)
 
 
 def _remember(cache: dict, key, value) -> None:

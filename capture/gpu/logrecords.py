@@ -24,7 +24,6 @@ from events import (
     Load,
     LoadFailed,
     Marker,
-    Progress,
     RetriesExhausted,
     Save,
     TaskRaised,
@@ -34,10 +33,6 @@ from lineshape import clean_text, repeat_count, scaled
 
 NOTHING = object()
 
-_DECODE = re.compile(
-    rb"Decode batch.{0,200}?#running-req: (\d+).{0,300}?gen throughput \(token/s\): ([\d.]+)"
-)
-_PREFILL = re.compile(rb"Prefill batch.{0,80}?#new-seq: (\d+), #new-token: (\d+)")
 _TIMER = re.compile(rb"Timer (.{1,80}?) end \(elapsed: ([\d.]+) ?s\)")
 _WEIGHTS = re.compile(
     rb"Load weight end\. (?:elapsed=([\d.]+) s, )?type=(\w+),.{0,80}? ?avail mem=([\d.]+) GB"
@@ -68,16 +63,16 @@ _JOB = re.compile(rb"\s*Job '([^']{1,80})' (submitted successfully|succeeded|fai
 # A numbered dict: groups kind, number, dict text.
 NUMBERED = re.compile(rb"(step|critic-step|rollout|perf|eval|multi_turn) (\d{1,12}): (\{.*)$", re.S)
 FIRST_HALF = re.compile(
-    rb"Error: (?:Server error|Client error|Redirect response|Informational response) "
-    rb"'(\d{3})[^']*' for url '([^']*)'"
+    rb"Error: (?:Server error|Client error|Redirect response|Informational response) '(\d{3})\b"
 )
 ONE_LINE = re.compile(
     rb"Error: (.*?)(?:, |\s)retrying\.\.\. \(attempt (\d+)/(\d+), url=(.*?), response=(.*)\)\s*$",
     re.S,
 )
+# Its start and its end may be on other lines when a terminal wrapped it.
 SECOND_HALF = re.compile(
-    rb"For more information check: (?:\S*?Status/(\d{3}))?.{0,80}?"
-    rb"retrying\.\.\. \(attempt (\d+)/(\d+), url=(.*?), response=(.*)\)\s*$",
+    rb"(?:For more information check: )?(?:\S{0,200}?Status/(\d{3}))?.{0,80}?"
+    rb"retrying\.\.\. \(attempt (\d+)/(\d+),(?: ?url=(.*?)(?:, ?|$))?(?:response=(.*?))?\)?\s*$",
     re.S,
 )
 _CODE = re.compile(rb'"code": ?"([^"]{1,80})"')
@@ -85,14 +80,39 @@ _MARK_TIME = re.compile(rb"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?(Z
 _MARK_RC = re.compile(rb"\brc=(-?\d{1,6})\b")
 
 
-def decode(n, t, msg):
-    m = _DECODE.match(msg)
-    return EngineDecode(n, t, int(m[1]), float(m[2])) if m else None
+def batch(line, at):
+    """Maker and fields of a decode or prefill batch line whose message starts at ``at``.
+
+    Read by position, not by pattern: there is one such line for every few generated tokens.
+    """
+    try:
+        if line.startswith(b"Decode batch", at):
+            a = line.index(b"#running-req: ", at) + 14
+            b = line.index(b"(token/s): ", a) + 11
+            running = int(line[a : line.index(b",", a)])
+            end = line.find(b",", b)
+            return EngineDecode._make, (running, float(line[b : end if end > 0 else len(line)]))
+        if line.startswith(b"Prefill batch", at):
+            a = line.index(b"#new-seq: ", at) + 10
+            b = line.index(b"#new-token: ", a) + 12
+            sequences = int(line[a : line.index(b",", a)])
+            return EnginePrefill._make, (sequences, int(line[b : line.index(b",", b)]))
+    except ValueError:
+        pass
+    return None
 
 
-def prefill(n, t, msg):
-    m = _PREFILL.match(msg)
-    return EnginePrefill(n, t, int(m[1]), int(m[2])) if m else None
+def batch_event(n, t, msg):
+    got = batch(repeat_count(msg)[0], 0)
+    return got[0]((n, t, *got[1])) if got else None
+
+
+def preview(n, t, msg):
+    """Lines that carry samples, and two frequent ones without an event."""
+    known = (b"First rollout sample:", b"Finish rollout:", b"ft op=")
+    if msg.startswith(known) or b"Memory-Usage" in msg[:40]:
+        return NOTHING
+    return None
 
 
 def timer(n, t, msg):
@@ -175,10 +195,10 @@ def exhausted(n, t, msg):
     return RetriesExhausted(n, t, int(m[1][:9]), clean_text(m[2], 200) if m[2] else None, count)
 
 
-def bar(n, t, m):
-    """Progress of a matched bar (see lineshape.BAR)."""
+def bar(m):
+    """Name, label, done and total of a matched bar (see lineshape.BAR)."""
     label = clean_text(m[1], 120) or "bar"
-    return Progress(n, t, label, scaled(m[3], m[4]), scaled(m[5], m[6]))
+    return label.split("(", 1)[0], label, scaled(m[3], m[4]), scaled(m[5], m[6])
 
 
 def job(n, t, msg):
@@ -243,8 +263,12 @@ def router_code(body: bytes) -> str | None:
 
 # First four bytes of a message -> functions to try.
 BY_START = {
-    b"Deco": decode,
-    b"Pref": prefill,
+    b"Deco": batch_event,
+    b"Pref": batch_event,
+    b"Firs": preview,
+    b"Fini": preview,
+    b"[Ran": preview,
+    b"ft o": preview,
     b"Time": timer,
     b"Load": weights,
     b"KV C": kv_cache,

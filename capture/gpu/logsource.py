@@ -23,9 +23,10 @@ class LogSourceError(Exception):
 class _Stream(io.RawIOBase):
     """A binary stream whose read errors name the file."""
 
-    def __init__(self, inner: BinaryIO, name: str):
+    def __init__(self, inner: BinaryIO, name: str, raw: BinaryIO | None = None):
         super().__init__()
         self._inner = inner
+        self._raw = raw
         self.name = name
 
     def readable(self) -> bool:
@@ -45,6 +46,8 @@ class _Stream(io.RawIOBase):
     def close(self) -> None:
         if not self.closed and self._inner is not sys.stdin.buffer:
             self._inner.close()
+            if self._raw is not None:
+                self._raw.close()
         super().close()
 
 
@@ -65,5 +68,5 @@ def open_log(path: str | Path) -> BinaryIO:
         raise LogSourceError(f"{path}: cannot open: {error.strerror or error}") from None
     for magic, opener in _MAGIC.items():
         if head.startswith(magic):
-            return _Stream(opener(raw, "rb"), str(path))
+            return _Stream(opener(raw, "rb"), str(path), raw)
     return _Stream(raw, str(path))

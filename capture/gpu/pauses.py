@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left
+from functools import lru_cache
 from typing import NamedTuple
 
 from lineshape import Clock
@@ -38,20 +39,21 @@ class Pause(NamedTuple):
 
 def iso(t: float) -> str:
     """UTC time with milliseconds, ``2026-11-29T13:27:19.120Z``."""
-    ms = math.floor(t * 1000 + 0.5)
-    days, rest = divmod(ms, 86_400_000)
-    # Civil date from days since 1970-01-01 (proleptic Gregorian, 400-year eras).
+    days, ms = divmod(math.floor(t * 1000 + 0.5), 86_400_000)
+    s, ms = divmod(ms, 1000)
+    return f"{_date(days)}T{s // 3600:02d}:{s // 60 % 60:02d}:{s % 60:02d}.{ms:03d}Z"
+
+
+@lru_cache(maxsize=64)
+def _date(days: int) -> str:
+    """Civil date of days since 1970-01-01 (proleptic Gregorian, eras of 400 years)."""
     z = days + 719468
     era, doe = divmod(z, 146097)
     yoe = (doe - doe // 1460 + doe // 36524 - doe // 146096) // 365
     doy = doe - (365 * yoe + yoe // 4 - yoe // 100)
     mp = (5 * doy + 2) // 153
-    day = doy - (153 * mp + 2) // 5 + 1
     month = mp + 3 if mp < 10 else mp - 9
-    year = yoe + era * 400 + (month <= 2)
-    s, ms = divmod(rest, 1000)
-    clock = f"{s // 3600:02d}:{s // 60 % 60:02d}:{s % 60:02d}.{ms:03d}"
-    return f"{year:04d}-{month:02d}-{day:02d}T{clock}Z"
+    return f"{yoe + era * 400 + (month <= 2):04d}-{month:02d}-{doy - (153 * mp + 2) // 5 + 1:02d}"
 
 
 def pause_line(t: float, container: str, temp_c: int | None, reason: str) -> str:

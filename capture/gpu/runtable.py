@@ -5,8 +5,6 @@ The object's schema is in SUMMARY.md.  Memory grows with the steps of this one r
 
 from __future__ import annotations
 
-import math
-
 from events import (
     EngineCapture,
     EngineKvCache,
@@ -80,13 +78,16 @@ class Table:
 
 def median(values: list) -> float | None:
     """Median of the finite numbers, the mean of the middle two when their count is even."""
-    finite = sorted(v for v in values if v is not None and math.isfinite(v))
+    finite = sorted(v for v in values if v is not None and v - v == 0)
     n = len(finite)
     if not n:
         return None
     if n % 2:
         return finite[n // 2]
-    return (finite[n // 2 - 1] + finite[n // 2]) / 2
+    try:
+        return (finite[n // 2 - 1] + finite[n // 2]) / 2
+    except OverflowError:  # whole numbers beyond the range of a float
+        return None
 
 
 class RunTable:
@@ -464,7 +465,7 @@ def _timing(rollouts: dict, pauses: PauseSet) -> dict:
 
 
 def _window(end, length):
-    if end is None or length is None or not math.isfinite(length) or length < 0:
+    if end is None or length is None or length - length != 0 or not 0 <= length < 1e9:
         return None
     return end - length, end
 
@@ -487,15 +488,18 @@ def _medians(rollouts: dict, steps: dict, timing: dict, trainer: set) -> dict:
     for name, column, clean in sorted(jobs, key=lambda job: job[0]):
         if name.startswith("time/") or name in _NO_MEDIAN or name == "rollout":
             continue
-        values = [v for v in column if v is not None and math.isfinite(v)]
-        pairs = zip(column, clean, strict=True)
-        good = [v for v, ok in pairs if ok and v is not None and math.isfinite(v)]
+        values = [v for v in column if v is not None and v - v == 0]  # finite ones
+        good = values
+        if not all(clean):
+            pairs = zip(column, clean, strict=True)
+            good = [v for v, ok in pairs if ok and v is not None and v - v == 0]
         if not values:
             continue
+        middle = median(values)
         out[name] = {
-            "all": median(values),
+            "all": middle,
             "n_all": len(values),
-            "clean": median(good),
+            "clean": middle if good is values else median(good),
             "n_clean": len(good),
         }
     return out

@@ -6,6 +6,7 @@ Reads the log once, in chunks, and writes run by run, so memory does not grow wi
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import re
 import sys
@@ -17,11 +18,14 @@ from typing import BinaryIO
 import summaryfile
 from events import (
     CutLine,
+    EngineDecode,
+    EnginePrefill,
     EngineStart,
     EngineWeights,
     Eval,
     MultiTurn,
     Perf,
+    Progress,
     Retry,
     Rollout,
     RunStart,
@@ -35,7 +39,8 @@ from summaryfile import diff_summaries, to_bytes
 
 __all__ = ["Summary", "build", "diff_summaries", "to_bytes"]
 
-CHUNK = 1 << 20
+CHUNK = 1 << 18  # a chunk and its lines stay in the processor's cache
+_QUIET = {EngineDecode, EnginePrefill, Progress}  # events that only say that time passes
 _NUMBERED = (Step, Rollout, Perf, Eval, MultiTurn)
 EXIT_CODES = """exit codes:
   0  summary made (or, with --check, equal to the stored one)
@@ -68,6 +73,8 @@ class Summary:
                 kind = type(ev)
                 if kind is Retry:
                     (part or run).retry(ev)
+                elif kind in _QUIET:
+                    (part or run).seen(ev[1])
                 elif kind is RunStart:
                     if ev.why != "number-down" and part is not None:
                         run.absorb(part)
@@ -173,10 +180,13 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError("--check takes run folders")
         if args.output and Path(args.log[0]).is_dir():
             raise ValueError("a run folder is summarized in place; leave out -o")
+        gc.disable()  # events are plain tuples without cycles; the collector finds nothing
         return max(_one(path, args) for path in args.log)
     except (ValueError, LogSourceError, PauseLogError, OSError) as error:
         print(f"summarize: {error}", file=sys.stderr)
         return 2
+    finally:
+        gc.enable()
 
 
 def _one(path: str, args) -> int:

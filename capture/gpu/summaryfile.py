@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 SCHEMA = 1
+_NUMBERS = {int, float}
 _SCALAR = (str, int, float, bool, type(None))
 
 
@@ -18,6 +19,11 @@ def encode(value, depth: int = 0) -> str:
     Numbers are written as repr; NaN and infinities as the strings "nan", "inf", "-inf".
     """
     if isinstance(value, (list, tuple)):
+        kinds = set(map(type, value))
+        if kinds <= _NUMBERS:
+            text = ", ".join(map(repr, value))
+            if "n" not in text:  # neither nan nor inf
+                return f"[{text}]"
         if all(isinstance(v, (*_SCALAR, list, tuple)) for v in value):
             return "[" + ", ".join([encode(v) for v in value]) + "]"
         pad = "\n" + " " * (depth + 1)
