@@ -93,12 +93,12 @@ class Scrubber:
 
     def _apply(self, rule: Rule, line: bytes) -> bytes:
         def replace(found: re.Match) -> bytes:
-            start, end = found.span("mask")
-            if start < 0 or (rule.keep and rule.keep(found["mask"])):
+            span = rule.span(found)
+            if span is None:
                 return found[0]
             self._counts[rule.what, rule.replacement] += 1
-            whole = found.start()
-            return found[0][: start - whole] + rule.replacement + found[0][end - whole :]
+            start, end = span[0] - found.start(), span[1] - found.start()
+            return found[0][:start] + rule.replacement + found[0][end:]
 
         return rule.pattern.sub(replace, line)
 
@@ -118,7 +118,9 @@ class Scrubber:
         """Where a long line can be cut so that no mask is cut with it; 0 when nowhere."""
         start = max(0, len(piece) - 2 * WINDOW)
         tail = piece[start:]
-        spans = [m.span() for rule in self._rules for m in rule.pattern.finditer(tail)]
+        low = tail.lower()
+        rules = [rule for rule in self._rules if any(hint in low for hint in rule.hints)]
+        spans = [found.span() for rule in rules for found in rule.pattern.finditer(tail)]
         at = len(tail) - MARGIN
         while (at := max(tail.rfind(b" ", 0, at), tail.rfind(b",", 0, at))) >= max(
             0, len(tail) - WINDOW

@@ -1,10 +1,12 @@
 """The table of what `scrub` masks: one row a shape, with the reason where it needs one.
 
-A rule is a pattern over one line of bytes whose group `mask` is replaced; a match without
-that group, or one that `keep` accepts, stays as it is. `hints` are lower-case literals of
-which one must occur in the lower-cased line, so that most lines cost no search.
+A rule is a pattern over one line of bytes; what its group `mask` (or `mask2`, ...) holds is
+replaced. A match without such a group, or one that `keep` accepts, stays as it is. `hints` are
+lower-case literals of which one must occur in the lower-cased line, so that most lines cost
+no search.
 
-Every replacement is such that no rule matches it again. Rules run in the order of the table.
+Lengths are bounded where a pattern would otherwise look through a long line from each of its
+starts. Every replacement is such that no rule matches it again. Rules run in table order.
 """
 
 from __future__ import annotations
@@ -22,6 +24,13 @@ class Rule(NamedTuple):
     pattern: re.Pattern
     replacement: bytes
     keep: Callable[[bytes], bool] | None = None
+
+    def span(self, found: re.Match) -> tuple[int, int] | None:
+        """Where the text to mask stands in a match; None when nothing is to be masked."""
+        for name in self.pattern.groupindex:
+            if name.startswith("mask") and found[name] is not None:
+                return None if self.keep and self.keep(found[name]) else found.span(name)
+        return None
 
 
 def _rule(what, hints, pattern, replacement, keep=None) -> Rule:
@@ -54,15 +63,19 @@ _TOKENS = rb"|".join(
         rb"hf_[A-Za-z0-9]{30,}",  # Hugging Face
         rb"gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}",  # GitHub
         rb"wandb_v1_[A-Za-z0-9_]{20,}",
-        _START + rb"glpat-[A-Za-z0-9_-]{18,}",  # GitLab
-        _START + rb"xox[abeprs]-[A-Za-z0-9-]{10,}",  # Slack
-        _START + rb"nvapi-[A-Za-z0-9_-]{20,}",  # NVIDIA
-        _START + rb"pypi-[A-Za-z0-9_-]{40,}",
+    ]
+)
+_WORDS = rb"|".join(
+    [
+        rb"glpat-[A-Za-z0-9_-]{18,}",  # GitLab
+        rb"xox[abeprs]-[A-Za-z0-9-]{10,}",  # Slack
+        rb"nvapi-[A-Za-z0-9_-]{20,}",  # NVIDIA
+        rb"pypi-[A-Za-z0-9_-]{40,}",
         # OpenAI, Anthropic and others; the digit keeps words joined by hyphens out.
-        _START + rb"sk-(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{20,}",
-        _START + rb"A[KS]IA[A-Z0-9]{16}(?![A-Za-z0-9])",  # AWS
-        _START + rb"AIza[A-Za-z0-9_-]{35}",  # Google
-        _START + rb"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",  # JSON web token
+        rb"sk-(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{20,}",
+        rb"A[KS]IA[A-Z0-9]{16}(?![A-Za-z0-9])",  # AWS
+        rb"AIza[A-Za-z0-9_-]{35}",  # Google
+        rb"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",  # JSON web token
     ]
 )
 
@@ -91,12 +104,13 @@ _NOTHING = (
     # Source lines of a traceback hand a name on, they do not show its value.
     rb"|(?:self|args|cls|config|cfg|kwargs|os)\.|(?:str|bytes|Optional)(?![A-Za-z0-9_]))"
 )
-_SECRET_VALUES = (
-    rb"\"(?!\[masked:)(?P<mask>(?:\\.|[^\"\\\r\n])+)",
-    rb"'(?!\[masked:)(?P<mask>(?:\\.|[^'\\\r\n])+)",
-    rb"(?P<quote>\\+[\"'])(?!\[masked:)(?P<mask>(?:(?!(?P=quote))[^\r\n])+)",
+# A quoted value goes to the quote that opened it, escaped as often; a bare one to a separator.
+_VALUE = (
+    rb"(?:\"(?!\[masked:)(?P<mask>(?:\\.|[^\"\\\r\n])+)"
+    rb"|'(?!\[masked:)(?P<mask2>(?:\\.|[^'\\\r\n])+)"
+    rb"|(?P<quote>\\+[\"'])(?!\[masked:)(?P<mask3>(?:(?!(?P=quote))[^\r\n])+)"
+    rb"|" + _NOTHING + rb"(?P<mask4>[^\s\"'\\,;&(){}\[\]<>|`]+))"
 )
-_BARE = rb"(?P<mask>[^\s\"'\\,;&(){}\[\]<>|`]+)"
 _BARE_WIDE = rb"(?P<mask>[^\s\"'\\]*[^\s\"'\\,;)}\]])"  # a shell's value can hold a comma
 _SECRET_HINTS = (b"key", b"token", b"secret", b"passw", b"passphrase", b"credential", b"_pa")
 
@@ -115,7 +129,7 @@ RULES: tuple[Rule, ...] = (
         "private key",
         [b"private key"],
         rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?!\[masked:)"
-        rb"(?P<mask>(?:(?!-----END)[^\r\n])*(?:\\n|[A-Za-z0-9+/=]{16})(?:(?!-----END)[^\r\n])*)",
+        rb"(?P<mask>(?:(?!-----)[^\r\n]){8,})",
         b"[masked:private key]",
     ),
     _rule(
@@ -137,8 +151,8 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "login in a URL",
         [b"://"],
-        rb"[A-Za-z][A-Za-z0-9+.-]{0,30}://(?!\[masked:)(?P<mask>[^\s/\"'<>\\]+"
-        rb"|[^\s/:@\"'<>\\]+:(?![0-9]{1,5}/)[^\s@\"'<>\\]+)(?=@[A-Za-z0-9\[])",
+        rb"[A-Za-z][A-Za-z0-9+.-]{0,30}://(?!\[masked:)(?P<mask>[^\s/\"'<>\\]{1,512}"
+        rb"|[^\s/:@\"'<>\\]{1,128}:(?![0-9]{1,5}/)[^\s@\"'<>\\]{1,512})(?=@[A-Za-z0-9\[])",
         b"[masked:login]",
     ),
     _rule(
@@ -163,7 +177,7 @@ RULES: tuple[Rule, ...] = (
             b"ia",
             b"eyj",
         ],
-        rb"(?P<mask>" + _TOKENS + rb")",
+        rb"(?P<mask>" + _TOKENS + rb")|(?=[gxnpsAe])" + _START + rb"(?P<mask2>" + _WORDS + rb")",
         b"[masked:token]",
     ),
     # A wandb key is bare hex like a commit id, so only its place tells it.
@@ -173,12 +187,8 @@ RULES: tuple[Rule, ...] = (
         rb"wandb login(?:[ \t]+--?[a-z-]+(?:=\S+)?)*[ \t]+[\"']?(?P<mask>[0-9a-f]{40,})",
         b"[masked:token]",
     ),
-    *(
-        _rule("secret value", _SECRET_HINTS, _NAMES + value, b"[masked:secret]")
-        for value in _SECRET_VALUES
-    ),
     _rule("secret value", _SECRET_HINTS, _ENV + _NOTHING + _BARE_WIDE, b"[masked:secret]"),
-    _rule("secret value", _SECRET_HINTS, _NAMES + _NOTHING + _BARE, b"[masked:secret]"),
+    _rule("secret value", _SECRET_HINTS, _NAMES + _VALUE, b"[masked:secret]"),
     _rule(
         "user name",
         [b"/home/", b"/users/", b"\\users\\"],
@@ -237,7 +247,7 @@ RULES: tuple[Rule, ...] = (
         "host name",
         [b"://"],
         # A bare name with a port is a machine of the reader's own network.
-        rb"[a-z]+://(?P<mask>[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?)(?=:[0-9])",
+        rb"(?<![a-z])[a-z]{1,20}://(?P<mask>[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?)(?=:[0-9])",
         b"[masked:host]",
         _is_no_host,
     ),
