@@ -7,7 +7,6 @@ not of its shape, or NOTHING when it is known to hold nothing.  Sources: the log
 
 from __future__ import annotations
 
-import json
 import re
 
 from errors_table import task_kind
@@ -62,20 +61,6 @@ _JOB = re.compile(rb"\s*Job '([^']{1,80})' (submitted successfully|succeeded|fai
 
 # A numbered dict: groups kind, number, dict text.
 NUMBERED = re.compile(rb"(step|critic-step|rollout|perf|eval|multi_turn) (\d{1,12}): (\{.*)$", re.S)
-FIRST_HALF = re.compile(
-    rb"Error: (?:Server error|Client error|Redirect response|Informational response) '(\d{3})\b"
-)
-ONE_LINE = re.compile(
-    rb"Error: (.*?)(?:, |\s)retrying\.\.\. \(attempt (\d+)/(\d+), url=(.*?), response=(.*)\)\s*$",
-    re.S,
-)
-# Its start and its end may be on other lines when a terminal wrapped it.
-SECOND_HALF = re.compile(
-    rb"(?:For more information check: )?(?:\S{0,200}?Status/(\d{3}))?.{0,80}?"
-    rb"retrying\.\.\. \(attempt (\d+)/(\d+),(?: ?url=(.*?)(?:, ?|$))?(?:response=(.*?))?\)?\s*$",
-    re.S,
-)
-_CODE = re.compile(rb'"code": ?"([^"]{1,80})"')
 _MARK_TIME = re.compile(rb"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?(Z)?")
 _MARK_RC = re.compile(rb"\brc=(-?\d{1,6})\b")
 
@@ -239,26 +224,6 @@ def marker(n, t, line, clock):
     if word in ("run", "date", "command"):
         return Marker(n, t, word, rest)
     return Marker(n, t, "note", text)
-
-
-def router_code(body: bytes) -> str | None:
-    """The router's error code in a response body, else the start of its text, None when empty."""
-    m = _CODE.search(body, 0, 4000)
-    if m:
-        return m[1].decode("utf-8", "replace")
-    body = body.strip()
-    if body in (b"", b"None"):
-        return None
-    if body.startswith(b"{"):
-        try:
-            found = json.loads(body)
-            inner = found.get("error", found)
-            got = inner if isinstance(inner, str) else inner.get("type") or inner.get("message")
-            if got:
-                return clean_text(str(got).encode(), 80)
-        except (ValueError, AttributeError, RecursionError):
-            pass
-    return clean_text(re.sub(rb"<[^>]{0,200}>", b" ", body[:600]), 80) or None
 
 
 # First four bytes of a message -> functions to try.
