@@ -7,10 +7,10 @@ export PYTHONDONTWRITEBYTECODE = 1
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env site check check-claims test format bench clean
+.PHONY: help env site check check-claims check-containers test format bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 env: $(READY) ## make the Python environment from the lock file
 
@@ -28,6 +28,9 @@ check: $(READY) ## recompute every number and test everything
 
 check-claims: $(READY) ## check only claims, listings and commands
 	@$(BIN) -m scripts.check --only claims,listings,commands
+
+check-containers: $(READY) ## test the kit against a real container engine (needs root)
+	@$(BIN) -m pytest tests/containers
 
 test: $(READY) ## run the tests alone
 	@$(BIN) -m pytest
