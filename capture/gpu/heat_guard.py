@@ -9,10 +9,11 @@ from pathlib import Path
 from containers import ANSWER_S, NAME_PATTERN, Engine
 from gpureplay import SampleError, read_readings
 from gpusample import SMI_S, Smi
-from heat_live import Guard, Stop
+from heat_live import Guard
 from heat_log import Journal, format_action, say
 from heat_owner import Busy, Owner
 from heat_policy import Limits, State, decide
+from heat_stop import Stop
 
 DESCRIPTION = """\
 Read the GPU temperature every few seconds; pause the run's container when it is hot, resume it when

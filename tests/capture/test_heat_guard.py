@@ -142,7 +142,7 @@ def test_a_damaged_owner_file_is_kept_aside_and_said(lab):
 )
 def test_an_unreadable_gpu_is_said_once_counted_and_resumes_at_the_longest_pause(lab, answer, said):
     lab.gpu(row(60), row(85), answer)
-    guard = lab.start(smi_s=0.1, max_pause_s=0.4)
+    guard = lab.start(smi_s=0.5 if answer == "hang" else 5, max_pause_s=0.4)
     until(lambda: len(lab.kinds()) == 2, "the resume")
     until(lambda: sum("gpu" not in line or "temp_c" not in line for line in lab.stored()) > 1, "2")
     stopped(guard)

@@ -31,13 +31,14 @@ def assert_next_start_resumes(lab, point):
 
 
 @pytest.mark.parametrize("when", ["kill-before", "kill-then-act", "kill-after"])
-@pytest.mark.parametrize(
-    "call", ["ps.1", "inspect.2", "pause.1", "inspect.3", "unpause.1", "pause.2"]
-)
+@pytest.mark.parametrize("call", ["pause.1", "inspect.3", "unpause.1", "pause.2"])
 def test_a_guard_killed_around_a_docker_call_is_repaired(lab, call, when):
     lab.fault(call, when)
     assert finish(lab.start()).returncode == -signal.SIGKILL
     assert_next_start_resumes(lab, f"{when} {call}")
+    if call == "pause.1" and when != "kill-before":
+        # Paused, but killed before the log had it: the repair writes both lines.
+        assert lab.kinds() == [("pause", "hot"), ("resume", "repair")]
 
 
 @pytest.mark.parametrize("reading", range(3, 5))

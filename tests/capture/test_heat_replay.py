@@ -1,17 +1,13 @@
-"""Stored samples through the same rule, and the time that a live guard goes by."""
+"""Stored samples through the same rule, and the lines that the guard writes."""
 
 import json
-from pathlib import Path
 
-import containers
 import gpureplay
 import gpusample
 import heat_guard
-import heat_live
 import pauses
 import pytest
 from heat_log import Journal, append_line, format_action, pause_in_log
-from heat_policy import Limits
 
 WAVE = """\
 timestamp, clocks.sm [MHz], power.draw [W], temperature.gpu [C], memory.used [MiB]
@@ -168,56 +164,3 @@ def test_the_log_tells_whether_a_pause_was_closed(tmp_path):
     assert pause_in_log(path, line, "x1") == "open"
     append_line(path, format_action(10.0, "resume", "x1", 60.0, "cool", 1.0))
     assert pause_in_log(path, line, "x1") == "closed"
-
-
-class _Engine(containers.Engine):
-    """An engine in memory whose container does what it is told."""
-
-    def __init__(self):
-        super().__init__("docker")
-        self.box = containers.Container("id", "miles-plain", "", "", "running", "t0")
-
-    def by_id(self, container_id):
-        return containers.Answer("yes", self.box)
-
-    def pause(self, container):
-        self.box = self.box._replace(status="paused")
-        return containers.Answer("yes", "")
-
-    def unpause(self, container):
-        self.box = self.box._replace(status="running")
-        return containers.Answer("yes", "")
-
-
-class _Gpu:
-    temp_c = 90.0
-
-    def read(self, when, timeout_s):
-        sample = gpusample.Sample(when, gpu=0, temp_c=self.temp_c)
-        return gpusample.Reading(when, (sample,))
-
-
-class _Owner:
-    path, left, damaged = Path("owner.json"), None, None
-
-    def record(self, pause):
-        self.pause = pause
-
-
-def test_a_wall_clock_that_steps_back_changes_no_duration(tmp_path, monkeypatch):
-    """Only the monotonic clock decides; the wall clock is for the log."""
-    clock = {"wall": 1_795_958_839.0, "steady": 1000.0}
-    monkeypatch.setattr(heat_live.time, "time", lambda: clock["wall"])
-    monkeypatch.setattr(heat_live.time, "monotonic", lambda: clock["steady"])
-    engine, gpu, log = _Engine(), _Gpu(), tmp_path / "log"
-    journals = Journal(log, print), Journal(None, print)
-    guard = heat_live.Guard(Limits(), engine, lambda: engine.by_id("id"), gpu, *journals, _Owner())
-    guard.check()
-    assert engine.box.paused
-    gpu.temp_c = 60.0
-    for passed_s, paused in ((40, True), (4, True), (1, False)):
-        clock["steady"] += passed_s
-        clock["wall"] -= 3600
-        guard.check()
-        assert engine.box.paused is paused
-    assert log.read_text().splitlines()[-1].endswith("reason=cool paused_s=45.0")

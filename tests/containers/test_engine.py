@@ -158,4 +158,4 @@ def test_a_daemon_that_hangs_is_silence_after_the_time_limit(tick, daemon):
         assert time.monotonic() - began < 5
     finally:
         daemon.thaw()
-    assert engine.by_name("rig-tick").yes
+    assert Engine("docker").by_name("rig-tick").yes

@@ -90,11 +90,13 @@ def test_a_guard_killed_at_any_moment_is_repaired(lab, status, delay_steps):
 
 
 def test_a_container_restarted_in_a_pause_is_told_from_the_paused_one(lab, status, daemon):
-    guard = paused_guard(lab, status)
+    guard = paused_guard(lab, status, min_pause_s=0.5)
     daemon.docker("restart", "-t", "1", NAME)
     until(lambda: len(lab.kinds()) == 3, "a pause of the restarted container")
     stopped(guard)
-    assert lab.kinds()[:3] == [("pause", "hot"), ("resume", "restarted"), ("pause", "hot")]
+    # The engine thaws, stops and starts it, and the guard may see any of these first.
+    assert lab.kinds()[1][1] in ("restarted", "ended", "unpaused")
+    assert lab.kinds()[2] == ("pause", "hot")
     assert status() == "running"
 
 

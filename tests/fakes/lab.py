@@ -125,7 +125,7 @@ class FakeLab:
         return [json.loads(line) for line in self.samples.read_text().splitlines()]
 
 
-def until(condition, what: str, seconds: float = 10.0):
+def until(condition, what: str, seconds: float = 30.0):
     """Wait for a condition and return its value; fail by name when it never holds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -136,7 +136,7 @@ def until(condition, what: str, seconds: float = 10.0):
     raise AssertionError(f"never happened: {what}")
 
 
-def finish(guard: subprocess.Popen, seconds: float = 20.0) -> subprocess.CompletedProcess:
+def finish(guard: subprocess.Popen, seconds: float = 40.0) -> subprocess.CompletedProcess:
     """Wait for a guard's end and collect what it printed."""
     try:
         out, err = guard.communicate(timeout=seconds)
