@@ -1,7 +1,7 @@
 """Checks that tracked files hold no secret, no path of a working machine and no registry host.
 
 Stored evidence goes through the kit's scrubber again, which must find nothing left to mask. Lock
-files name no host at all and give a hash for every requirement.
+files name no host at all and give a hash for every requirement. Links of the README lead to files.
 
 `python3 -m scripts.hygiene` prints the problems. Exit codes: 0 fine, 1 something is wrong,
 2 bad usage, 3 inspected nothing.
@@ -60,6 +60,16 @@ def lock_problems(text: str) -> list[tuple[int, str]]:
     return found
 
 
+def readme_problems(tree: Tree) -> list[tuple[int, str]]:
+    """(line, text) of every link or image of the README that names no file of the repository."""
+    found = []
+    for number, line in enumerate(tree.text("README.md").splitlines(), start=1):
+        for target in re.findall(r"\]\(([^)#\s]+)", line):
+            if not target.startswith(("https:", "http:")) and not tree.exists(target):
+                found.append((number, f"no such file: {target}"))
+    return found
+
+
 def _scrub(root: Path, data: bytes) -> int | None:
     """Line of the first byte that the kit's scrubber would mask, or None."""
     folder = str(root / "capture" / "gpu")
@@ -96,6 +106,9 @@ def check(root: Path = ROOT, overlay: Mapping[str, bytes] | None = None) -> Repo
             line = _scrub(root, data)
             if line is not None:
                 report.error(path, line, "the scrubber would still mask something here")
+        if path == "README.md":
+            for line, text in readme_problems(tree):
+                report.error(path, line, text)
         if re.fullmatch(r"requirements[\w.-]*\.lock", path):
             report.count("lock files")
             for line, text in lock_problems(data.decode()):

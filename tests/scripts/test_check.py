@@ -100,3 +100,9 @@ def test_a_check_that_breaks_is_named_and_does_not_stop_the_others(capsys):
     outcome = check.run_check("x", lambda: 1 // 0)
     assert not outcome.report.ok
     assert "the check itself broke: ZeroDivisionError" in capsys.readouterr().out
+
+
+def test_a_link_of_the_readme_to_no_file_is_named(repo):
+    tree = repo()
+    (tree.root / "README.md").write_text("# A\n\n![x](manuals/x.png), [y](manuals/one.md#a).\n")
+    assert hygiene.readme_problems(tree) == [(3, "no such file: manuals/x.png")]
