@@ -25,8 +25,9 @@ HEAD = re.compile(
 # A record that follows a bar fragment on the same line.
 RECORD = re.compile(rb"(?:" + RAY_PREFIX + rb")?" + _COLOUR + rb" ?" + _STAMP)
 
+# groups: 1 label with the percentage, 2 done, 3 its unit, 4 total, 5 its unit
 BAR = re.compile(
-    rb"([^%|]{0,300}?):?\s*\b(\d{1,3})%[^|]{0,40}(?:\|[^|]{0,400})?\|"
+    rb"([^%|]{0,300}(?<=\d))%[^|]{0,40}(?:\|[^|]{0,400})?\|"
     rb"\s*([\d.]+)([kKMGT]?)i?B?/([\d.]+)([kKMGT]?)i?B?\s*\[[^\]]*\]?"
 )
 _SCALE = {b"": 1.0, b"k": 1e3, b"K": 1e3, b"M": 1e6, b"G": 1e9, b"T": 1e12}
@@ -111,6 +112,8 @@ def clean_text(raw: bytes, limit: int = 400) -> str:
 
 def repeat_count(message: bytes) -> tuple[bytes, int]:
     """Message without Ray's repeat tail, and how many times it stands for."""
+    if b"[repeated " not in message:
+        return message, 1
     m = REPEATED.search(message)
     if m is None:
         return message, 1

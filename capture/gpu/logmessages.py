@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logrecords as rec
 from dictline import parse_dict
-from errors_table import WRAP_HINT, classify
+from errors_table import WRAP_ENDS, WRAP_HINT, classify, suspicious
 from events import (
     EngineReady,
     EngineStart,
@@ -116,8 +116,6 @@ class MessageReader:
             if finished:
                 known = rec.bar(m)
                 self._bar(i, n, *known)
-                if m.end() >= len(msg) - 1 and line == msg and len(line) < CACHED_LINE:
-                    remember(self._bar_memo, line, known)
             after = RECORD.search(msg, m.end(), m.end() + 400)
             if after and after.start() - m.end() <= 8:
                 tail = msg[after.start() :].lstrip()
@@ -156,6 +154,17 @@ class MessageReader:
             if ev.status is not None:
                 how = rec.how_by_status(ev.status)
                 self._out.append(JobEnd(ev.line, ev.time, how, ev.status, "marker"))
+
+    def _bare_bar(self, i, n, piece) -> bool:
+        """A redrawn part that is a bar and nothing else."""
+        m = BAR.match(piece) if b"%" in piece[:300] else None
+        if m is None or m.end() < len(piece) - 1:
+            return False
+        known = rec.bar(m)
+        if len(piece) < CACHED_LINE:
+            remember(self._bar_memo, piece, known)
+        self._bar(i, n, *known)
+        return True
 
     def _bar(self, i, n, name, label, done, total):
         """Emits a bar only if it moved (its label names the batch that is being captured)."""
@@ -267,7 +276,10 @@ class MessageReader:
     # -- errors ----------------------------------------------------------------------------------
 
     def _error(self, n, t, msg, sourced, stamped):
-        msg, count = repeat_count(msg[:4096])
+        msg = msg[:4096]
+        if self._wrap is None and not suspicious(msg) and not msg.endswith(WRAP_ENDS):
+            return NOTHING_HERE
+        msg, count = repeat_count(msg)
         row = classify(msg, anchored=sourced)
         wrap, self._wrap = self._wrap, None
         if wrap is not None and not stamped and n <= wrap[0] + 3:

@@ -35,6 +35,7 @@ _NOTHING = (
 )
 _MISS = object()
 _BATCH = (b"Deco", b"Pref")
+_RECORD_START = (b"", b"(", b"[", b"\x1b")
 _make_retry = Retry._make
 
 
@@ -237,6 +238,8 @@ class LogParser(MessageReader):
                 self._bar(i, n, *known)
             elif piece.endswith(b") ") and piece.startswith(b"(") and len(piece) <= LONGEST_PREFIX:
                 self._line_prefix = piece[:-1]
+            elif finished and piece[:1] not in _RECORD_START and self._bare_bar(i, n, piece):
+                continue
             elif piece:
                 stop = self._slow(i, n, piece, finished) or stop
         return stop

@@ -182,8 +182,8 @@ def exhausted(n, t, msg):
 
 def bar(m):
     """Name, label, done and total of a matched bar (see lineshape.BAR)."""
-    label = clean_text(m[1], 120) or "bar"
-    return label.split("(", 1)[0], label, scaled(m[3], m[4]), scaled(m[5], m[6])
+    label = clean_text(m[1].rstrip(b"0123456789").rstrip(b" :"), 120) or "bar"
+    return label.split("(", 1)[0], label, scaled(m[2], m[3]), scaled(m[4], m[5])
 
 
 def job(n, t, msg):
