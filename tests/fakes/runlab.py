@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import runlive
+
 from tests.fakes.lab import HERE, ROOT, FakeLab
 
 KIT = ROOT / "capture" / "gpu" / "kit.py"
 DIGEST = "radixark/miles@sha256:" + "c6" * 32
 GPU = "NVIDIA H200, 580.159.04, 143771 MiB, 4 MiB"
+QUICK = runlive.Timing(poll=0.02, appear=10, grace=1, settle=10, heat=0.6, after=0.2, again=0.3)
 SMI = """\
 #!/bin/sh
 case $* in
