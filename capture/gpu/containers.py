@@ -292,6 +292,7 @@ class LogStream:
     def read(self, timeout_s: float) -> bytes:
         """Whole lines that are there, waiting at most `timeout_s` for the first; b"" for none.
 
+        A carriage return ends a line too, since a progress bar can print nothing else for an hour.
         A line longer than 1 MiB comes in pieces. The last line of a stream can lack its newline.
         """
         until = time.monotonic() + timeout_s
@@ -309,16 +310,16 @@ class LogStream:
             chunk = os.read(number, 1 << 16)
             if pipe is self._client.stderr:
                 self._last_error = (self._last_error + chunk)[-4096:]
-            head, newline, rest = (self._parts[number] + chunk).rpartition(b"\n")
-            if not chunk or len(rest) > _MAX_LINE:
-                head, newline, rest = head + newline + rest, b"", b""
+            data = self._parts[number] + chunk
+            end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+            if not chunk or len(data) - end > _MAX_LINE:
+                end = len(data)
             if not chunk:
                 self._selector.unregister(pipe)
-            self._parts[number] = rest
-            text = head + newline
+            text, self._parts[number] = data[:end], data[end:]
             if text:
                 lines += b"\n" * (self._unended not in (None, number)) + text
-                self._unended = None if newline or text.endswith(b"\n") else number
+                self._unended = None if text.endswith((b"\n", b"\r")) else number
         return lines
 
     def how_ended(self) -> Answer:

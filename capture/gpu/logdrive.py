@@ -124,10 +124,8 @@ def load(stream: BinaryIO, utc_offset_s: float = 0.0) -> LogRuns:
 
 def _last(parser: LogParser, events: list, times: list[float]) -> float | None:
     """The guard's time of the log's last timestamp, which may stand after the last event."""
-    if parser.time is None:
-        return None
-    if not times:
-        return parser.time
+    if parser.time is None or not times:
+        return parser.time or (times[-1] if times else None)
     behind = next((e.time for e in reversed(events) if e.time is not None), parser.time)
     return times[-1] + min(max(0.0, parser.time - behind), _WEEK)
 

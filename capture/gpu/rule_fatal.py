@@ -12,6 +12,7 @@ seconds) proves nothing, since lines of several processes overtake each other.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from events import (
@@ -33,8 +34,15 @@ from rule_progress import COUNTER, WORK
 from verdicts import OF_KIND, SPECIFIC
 
 STRAGGLER = 15.0  # seconds
+READY = 2.0  # the same for the server's ready line, which its own process prints last
 LINKED = 120.0  # seconds from a cause to the death of the engine that it is linked to
 _MOST = 64
+# Words of a program that met the condition and went another way.
+_WENT_ON = re.compile(
+    r"\bskipp(?:ed|ing)\b|\bfall(?:ing|s)?[ -]?back\b|\bignor(?:ed|ing)\b|\bretry(?:ing)? with\b"
+    r"|\bWARN(?:ING)?\b|\w+Warning:"
+)
+_CAN_GO_ON = ("cuda-oom", "kernel-missing", "port-in-use")
 _ENGINE = (
     EngineCapture,
     EngineDecode,
@@ -73,6 +81,8 @@ class Fatals:
         verdict = OF_KIND.get(event.kind)
         if verdict is None or event.severity != "fatal" or len(self.pending) >= _MOST:
             return
+        if verdict in _CAN_GO_ON and _WENT_ON.search(event.text):
+            return
         engine = verdict == "engine-dead"
         if engine:
             for other in self.pending:
@@ -91,11 +101,11 @@ class Fatals:
         kind = type(event)
         if kind in (EngineStart, EngineWeights):
             fatal.restarted = True
+        if kind is EngineReady and at - fatal.at > READY:
+            return True
         if at - fatal.at <= STRAGGLER:
             return False
         of_engine = kind in _ENGINE or (kind is Progress and event.label.startswith(_ENGINE_BARS))
-        if kind is EngineReady:
-            return True
         if of_engine and how == WORK and fatal.engine and fatal.restarted:
             return True
         if how == COUNTER and (not fatal.engine or self._new_rollout(fatal, event)):

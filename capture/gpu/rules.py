@@ -15,7 +15,10 @@ from typing import NamedTuple
 
 from events import (
     CutLine,
+    EngineKvCache,
+    EngineReady,
     EngineStart,
+    EngineWeights,
     ErrorLine,
     JobEnd,
     Marker,
@@ -38,6 +41,10 @@ from verdicts import SPECIFIC, STOPS, WARNINGS
 QUIET_CUT = 600.0  # seconds of silence after which an unfinished line is a cut one
 TEARDOWN = 60.0  # seconds before a clean end in which dying servers are its cascade
 FT_FLAG = "--use-fault-tolerance"
+
+
+# With fault tolerance these are a recovery under way, which can outlast ten checks.
+_RESTARTS = (EngineStart, EngineWeights, EngineKvCache, EngineReady)
 
 
 class Decision(NamedTuple):
@@ -139,7 +146,7 @@ class Guard:
             return
         self.deadlines.advanced(event, how, at)
         self.fatals.advanced(event, how, at)
-        if how >= WORK:
+        if how >= WORK or (self.fatals.fault_tolerance and type(event) in _RESTARTS):
             self.outage.advanced()
         kind = type(event)
         if kind is Step:

@@ -189,3 +189,9 @@ def test_closing_a_stream_ends_its_client():
     with stream_of("import time; print('x', flush=True); time.sleep(60)") as stream:
         assert stream.read(10) == b"x\n"
     assert stream._client.poll() is not None
+
+
+def test_a_stream_hands_out_a_progress_bar_that_never_ends_its_line():
+    bar = "import sys, time; sys.stdout.write('10%\\r20%\\r3'); sys.stdout.flush(); time.sleep(60)"
+    with stream_of(bar) as stream:
+        assert stream.read(10) == b"10%\r20%\r"
