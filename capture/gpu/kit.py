@@ -9,9 +9,17 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from pathlib import Path
 
 # verb -> (module, one line for --help)
 VERBS = {
+    "run": ("runner", "start one guarded run in the Miles container, and record what it was"),
+    "queue": ("runqueue", "several runs in turn, each guarded and with a time limit"),
+    "heat-guard": ("heat_guard", "pause a run while the GPU is hot"),
+    "doctor": ("doctor", "look at this host before a run: GPU, Docker, image, disk, memory"),
+    "watchdog": ("watchdog", "look at a run every 30 s and stop it when it is lost"),
+    "replay": ("watchdog_replay", "what the watchdog would have done with a stored run"),
+    "diagnose": ("diagnose", "the verdict on a log, with its evidence and root cause"),
     "summarize": ("summarize", "a log to a summary: metrics, retries, pauses, how it ended"),
     "store": ("store", "store a run: compress, scrub, fingerprint"),
 }
@@ -25,7 +33,7 @@ EXIT_CODES = """exit codes:
 def build_parser(verbs: tuple[str, ...] | None = None) -> argparse.ArgumentParser:
     """The kit's parser with the arguments of ``verbs`` (default: of every verb)."""
     parser = argparse.ArgumentParser(
-        prog="kit.py",
+        prog=Path(sys.argv[0]).name or "kit.py",
         description="Tools around Miles runs on one GPU.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
