@@ -87,6 +87,18 @@ def test_a_signal_while_docker_is_asked_to_pause_still_ends_resumed(lab):
     assert lab.kinds() == [("pause", "hot"), ("resume", "SIGINT")]
 
 
+def test_ctrl_c_on_the_terminal_does_not_cut_a_request_to_docker(lab):
+    """A terminal sends SIGINT to every program of its foreground group."""
+    lab.fault("pause.1", "slow")
+    guard = lab.start()
+    until(lambda: lab.calls("pause"), "the request")
+    os.killpg(guard.pid, signal.SIGINT)
+    finish(guard)
+    assert lab.kinds() == [("pause", "hot"), ("resume", "SIGINT")]
+    assert "0 calls of docker without an answer" in lab.comments()
+    assert lab.status("miles-plain") == "running"
+
+
 def test_a_stop_file_from_before_the_start_inspects_nothing(lab):
     lab.stop_file.touch()
     ended = lab.run()

@@ -89,6 +89,7 @@ class FakeLab:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         self._guards.append(guard)
         return guard
