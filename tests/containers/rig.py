@@ -48,7 +48,7 @@ class Daemon:
 
     def __init__(self):
         # Unix socket paths are short (107 bytes), so not below a long test folder.
-        self.folder = Path(tempfile.mkdtemp(prefix="rig-", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix="rig-"))
         self.socket = self.folder / "docker.sock"
         self.env = {**os.environ, "DOCKER_HOST": f"unix://{self.socket}"}
         self._process: subprocess.Popen | None = None
