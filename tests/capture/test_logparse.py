@@ -226,6 +226,13 @@ def test_ray_repeats_count_k_times_on_either_half():
         assert [r.count for r in of(Retry, log)] == [5]
 
 
+def test_remembered_halves_keep_their_repeat_counts():
+    tail = " [repeated 5x across cluster]"
+    a, b = retry(1, 2), retry(2, 2)
+    assert [r.count for r in of(Retry, text(a[0] + tail, a[1], b[0] + tail, b[1]))] == [5, 5]
+    assert [r.count for r in of(Retry, text(a[0], a[1] + tail, b[0], b[1] + tail))] == [5, 5]
+
+
 def test_a_half_without_its_other_half_still_counts():
     first, second = retry(1, 2)
     assert [(r.status, r.attempt) for r in of(Retry, text(first, first, second))] == [
@@ -325,6 +332,13 @@ def test_the_offset_moves_local_times_and_not_utc_markers():
     assert [ev.time for ev in got if type(ev) in (JobEnd, Step)] == [NOON, NOON]
 
 
+def test_a_note_in_utc_dates_the_lines_after_it():
+    from logparse import LogParser
+
+    data = text("# 2026-11-29T12:00:00.5Z killer: SIGKILL sent", "RuntimeError: boom")
+    assert [ev.time for ev in LogParser(7200).feed(data)] == [NOON + 0.5, NOON + 0.5]
+
+
 # -- runs and ends -------------------------------------------------------------------------------
 
 
@@ -380,6 +394,15 @@ def test_a_run_appended_after_a_copied_tail_is_read():
     )
     assert [s.index for s in of(Step, log)] == [0, 0, 1]
     assert [r.why for r in of(RunStart, log)] == ["marker"]
+
+
+def test_a_copy_ends_where_the_clock_goes_on():
+    later = [
+        engine(90, "Decode batch, #running-req: 1, gen throughput (token/s): 9.0"),
+        *step(99, 1),
+    ]
+    log = text(step(20, 0), "Status message: failed", step(20, 0), later)
+    assert [s.index for s in of(Step, log)] == [0, 1]
 
 
 def test_a_falling_step_number_is_a_second_run_from_its_engine_start_on():

@@ -142,6 +142,23 @@ def test_paused_seconds_and_seconds_since_are_columns():
     assert got["since_pause_s"] == [None, 80.0]
 
 
+def test_the_rollout_line_ends_the_window_and_not_the_rollout_sides_perf_line():
+    """The window is [94, 104] by the rollout line at 104 s, [90, 100] by the perf line."""
+    engine_side, line = rollout(100, 0)[0], rollout(104, 0)[1]
+    got = summary(text(engine_side, line, step(120, 0)), guard((102, 103)))["runs"][0]["timing"]
+    assert got["rollout_clean"] == [False]
+    got = summary(text(engine_side, line, step(120, 0)), guard((91, 93)))["runs"][0]["timing"]
+    assert got["rollout_clean"] == [True]
+    got = summary(text(engine_side, step(120, 0)), guard((91, 93)))["runs"][0]["timing"]
+    assert got["rollout_clean"] == [False]
+
+
+def test_medians_of_the_trainer_use_whole_steps():
+    got = summary(LOG, guard((105, 106)))["runs"][0]["medians"]
+    assert got["perf/rollout_time"]["n_clean"] == got["rollout/raw_reward"]["n_clean"] == 2
+    assert got["perf/train_time"]["n_clean"] == got["train/grad_norm"]["n_clean"] == 1
+
+
 def test_medians_count_all_and_clean_rows():
     got = summary(LOG, guard((95, 110)))["runs"][0]["medians"]
     assert got["train/grad_norm"] == {"all": 0.2, "n_all": 2, "clean": 0.3, "n_clean": 1}

@@ -183,6 +183,12 @@ def test_retries_per_second_are_run_length_coded():
     }
 
 
+def test_a_repeated_retry_counts_k_times_in_its_second_too():
+    first, second = retry(10, 1)
+    got = summary(text(first, second + " [repeated 4x across cluster]"))["runs"][0]["retries"]
+    assert (got["total"], got["by_status"], got["per_second"]["runs"]) == (4, {"503": 4}, [[4, 1]])
+
+
 def test_a_step_belongs_to_the_newest_rollout_line():
     log = text(rollout(10, 0), step(20, 0), step(21, 1), rollout(30, 1), step(40, 2), step(41, 3))
     assert summary(log)["runs"][0]["steps"]["rollout"] == [0, 0, 1, 1]
