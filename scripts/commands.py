@@ -11,6 +11,7 @@ allowed by a comment line `# since DATE: --flag` in its block.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import io
@@ -86,9 +87,24 @@ class Programs:
         return found
 
 
+class _Verb:
+    """A verb of the kit as a program of its own: `build_parser` and a name."""
+
+    def __init__(self, module: Any) -> None:
+        self.module, self.__name__ = module, module.__name__
+
+    def build_parser(self) -> argparse.ArgumentParser:
+        """The parser with the verb's arguments."""
+        parser = argparse.ArgumentParser(prog=f"{self.__name__}.py", allow_abbrev=False)
+        self.module.add_arguments(parser)
+        return parser
+
+
 def parser_problem(module: Any, words: list[str]) -> str | None:
     """What a module's own argument parser says against the words, or None."""
     make = getattr(module, "build_parser", None) or getattr(module, "argument_parser", None)
+    if make is None and hasattr(module, "add_arguments"):  # a verb that runs on its own too
+        return parser_problem(_Verb(module), words)
     if make is None:
         return f"{module.__name__} has no build_parser() to check it with"
     said = io.StringIO()

@@ -62,6 +62,19 @@ def table(rows: list[list[str]]) -> str:
     )
 
 
+def plain_table(table_id: str, rows: list[list[str]], tier: str, title: str = "") -> str:
+    """A table that is no figure, under a badge of its own tier, such as 'synthetic'."""
+    lines = [
+        f'<figure class="made fig" id="{table_id}">',
+        f'<p class="fig-title">{escape(title, quote=False)}</p>' if title else "",
+        f'<div class="fig-body">\n{table(rows)}\n</div>',
+        '<figcaption>\n<ul class="fig-badges"><li class="badge badge-plain">'
+        f'<span class="badge-key">tier</span> {escape(tier)}</li></ul>\n</figcaption>',
+        "</figure>",
+    ]
+    return "\n".join(line for line in lines if line)
+
+
 def badges(figure: Any) -> str:
     """Tier, strength and setup badges."""
     css = "badge-reported" if figure.tier == "reported" else "badge-measured"

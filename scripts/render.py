@@ -91,11 +91,15 @@ def _listing(chapter: Chapter, fence: Fence) -> str:
 
 
 def _table(tree: Tree, chapter: Chapter, fence: Fence) -> str:
-    table_id = fields(chapter.path, fence).get("id", "")
+    head = fields(chapter.path, fence)
+    table_id = head.get("id", "")
     if table_id not in tables.TABLES:
         known = ", ".join(sorted(tables.TABLES))
         raise ChapterError(chapter.path, fence.line, f"no table {table_id!r}; there are {known}")
-    return tables.markdown(tables.TABLES[table_id](tree))
+    rows = tables.TABLES[table_id](tree)
+    if head.get("tier"):
+        return figurehtml.plain_table(table_id, rows, head["tier"], head.get("title", ""))
+    return tables.markdown(rows)
 
 
 def _figure(tree: Tree, chapter: Chapter, fence: Fence, pages: claims.Pages) -> str:

@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable
 
+from scripts.guardtables import guard_cases, guard_rules
 from scripts.tree import Tree
 
 
@@ -38,9 +39,20 @@ def launcher_env(tree: Tree) -> list[list[str]]:
     return rows
 
 
+def launcher_traps(tree: Tree) -> list[list[str]]:
+    """Traps that the launcher looks for: trap, severity, what it says, where it was read."""
+    rows = [["trap", "severity", "what the launcher says", "source"]]
+    for trap in _launcher(tree).TRAPS:
+        rows.append([trap.id, trap.severity, trap.advice, trap.source])
+    return rows
+
+
 TABLES: dict[str, Callable[[Tree], list[list[str]]]] = {
     "launcher-flags": launcher_flags,
     "launcher-env": launcher_env,
+    "launcher-traps": launcher_traps,
+    "guard-rules": guard_rules,
+    "guard-cases": guard_cases,
 }
 
 

@@ -1,0 +1,375 @@
+"""Section 1.2: what a dead engine writes into its log, and what the guard does about it."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import lzma
+import re
+import statistics
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from figures import evidence
+from figures.evidence import Access, EvidenceError
+from figures.registry import Figure, figure
+from figures.sources import measured, published
+from figures.style import Style
+from figures.values import Value
+
+KILLED = "h200-miles/kill_noft"
+LAB = "h200-miles"
+WINDOW_S = 60  # one check of the watchdog looks back so far
+OFFSETS = range(30)  # seconds at which the first of the checks, 30 s apart, can fall
+FINE = ("finished", "stopped")  # recorded verdicts of the runs that a guard must leave alone
+RULE_OF_THREE = 3  # no event in n trials: at 95 percent confidence the rate is at most 3/n
+
+_KILL = re.compile(rb"^# (\d{4}-\d\d-\d\dT[\d:.]+)Z killer: ", re.MULTILINE)
+_FIRST_FAILED = re.compile(
+    rb"\[(\d{4}-\d\d-\d\d) ([\d:.]+) rollout_manager\] http_utils\.py:\d+ - "
+    rb"Error: Server error '503"
+)
+
+
+@figure("fig-1-2-gb10-dead")
+def gb10_dead() -> Figure:
+    """The published counts of a dead engine's run and of a busy run that finished."""
+    dead = {
+        "failed requests in the log": _count("errors", "failed-run-errors"),
+        "time from the first to the last": published(
+            "minutes", "gb10", "failed-run-minutes", kind="time"
+        ),
+        "fewest in a full minute": _count("least_minute", "failed-run-min-per-minute"),
+        "size of the log": published("log_mb", "gb10", "failed-run-log-mb", kind="memory"),
+    }
+    busy = {
+        "failed requests in the log": _count("busy_errors", "n16-errors"),
+        "longest burst": published("busy_burst", "gb10", "n16-burst", kind="time"),
+        "most in one minute": _count("busy_minute", "n16-max-minute"),
+        "gap between two bursts": published("busy_gap", "gb10", "n16-burst-gap", kind="time"),
+    }
+    normal = {
+        "runs that ended normally": _count("normal_runs", "normal-runs"),
+        "failed requests in all of them": published(
+            "normal_errors", "gb10", "normal-runs-503", kind="count", unit=""
+        ),
+    }
+    groups = {
+        "engine died at the start": dead,
+        "16 answers a prompt, finished": busy,
+        "other runs": normal,
+    }
+    rows = [
+        {"run": run, "what": what, "published": value.text, "number": value.number}
+        for run, values in groups.items()
+        for what, value in values.items()
+    ]
+    return Figure(
+        shape="A table of published counts and times.",
+        values=[value for values in groups.values() for value in values.values()],
+        rows=rows,
+        columns={"run": "Run", "what": "What", "published": "Published"},
+    )
+
+
+@figure("fig-1-2-replay-gb10")
+def replay_gb10() -> Figure:
+    """The replay table that the GB10 lab published for its busy run, one row a setting."""
+    values: list[Value] = []
+    rows = []
+    for checks in (6, 8, 10):
+        asked = _count(f"checks_{checks}", f"replay-checks-{checks}")
+        stopped = _count(f"stopped_{checks}", f"replay-stopped-{checks}")
+        most = _count(f"most_{checks}", f"replay-most-{checks}")
+        dead = published(f"dead_{checks}", "gb10", f"replay-dead-{checks}", kind="time")
+        values += [asked, stopped, most, dead]
+        rows.append(
+            {
+                "checks": asked.bare,
+                "offsets_stopped": stopped.bare,
+                "most_in_a_row": most.bare,
+                "dead_engine_stopped_after": dead.text,
+            }
+        )
+    offsets = _count("offsets", "replay-offsets")
+    live = published("live", "gb10", "live-stopped", kind="time")
+    burst_end = published("burst_end", "gb10", "burst-test-end", kind="time")
+    return Figure(
+        shape="A table with one row for each number of checks in a row.",
+        values=[*values, offsets, live, burst_end],
+        rows=rows,
+        columns={
+            "checks": "Checks in a row",
+            "offsets_stopped": f"Busy run stopped, of {offsets.bare} offsets",
+            "most_in_a_row": "Most checks in a row above the limit",
+            "dead_engine_stopped_after": "Dead engine stopped after",
+        },
+    )
+
+
+@figure("fig-1-2-heat-gb10")
+def heat_gb10() -> Figure:
+    """What the GB10 lab published about its heat guard."""
+    values = {
+        "pauses in its log": _count("pauses", "pauses"),
+        "days that they cover": published("days", "gb10", "pause-days", kind="time"),
+        "Ctrl+C in a pause to the resume, at most": published(
+            "ctrl_c", "gb10", "guard-ctrl-c", kind="time"
+        ),
+    }
+    return Figure(
+        shape="A table of published values.",
+        values=list(values.values()),
+        rows=[
+            {"what": what, "published": value.text, "number": value.number}
+            for what, value in values.items()
+        ],
+        columns={"what": "Heat guard of the GB10 lab", "published": "Published"},
+    )
+
+
+@figure("fig-1-2-kill")
+def kill() -> Figure:
+    """Failed requests in each second after we killed the engine of a run.
+
+    The run shared its GPU. The seconds here are distances between lines of its log and no speed
+    of any work, so they are metrics and not times in the sense of the evidence rules.
+    """
+    run = evidence.run(KILLED)
+    killed_at, first_failed = marks(run)
+    counts = per_second(run)
+    total = run.fact("retries", "total")
+    if sum(counts) != total:
+        raise EvidenceError(f"{KILLED}: the seconds sum to {sum(counts)}, the total is {total}")
+    start = run.fact("retries", "per_second")["start"]
+    offset = evidence.seconds_between(killed_at, start)
+    (death,) = [e for e in run.fact("errors") if e["kind"] == "engine-died"]
+    said_dead = evidence.seconds_between(killed_at, death["first_time"])
+    to_first = evidence.seconds_between(killed_at, first_failed)
+    path = run.folder / "run.log.xz"
+    _, _, stops = _guard(str(path), evidence.read(path))
+    windows = [sum(counts[at : at + WINDOW_S]) for at in range(len(counts) - WINDOW_S + 1)]
+
+    def value(name: str, number: Any, unit: str, what: str, kind: str = "count") -> Value:
+        return measured(name, number, unit, 0, what=what, runs=[KILLED], kind=kind)
+
+    values = [
+        value("total", total, "failed requests", "retries:total"),
+        value("watched", len(counts), "s", "retries:per_second:length", "metric"),
+        value("per_second", statistics.median(counts), "", "retries:per_second:median"),
+        value("most_per_second", max(counts), "", "retries:per_second:maximum"),
+        value("least_window", min(windows), "failed requests", "retries:least in 60 s"),
+        value("death_line", said_dead, "s", "kill to the engine's own line", "metric"),
+        value("first_retry_after_kill_s", to_first, "s", "kill to first retry", "metric"),
+        value("max_attempt", run.fact("retries", "max_attempt"), "", "retries:max_attempt"),
+        value("steps", len(run.index), "steps", "steps"),
+    ]
+    after = [offset + at for at in range(len(counts))]
+    rows = [
+        {
+            "seconds_after_kill": round(at, 1),
+            "failed_requests": n,
+            "guard_may_stop": said_dead + min(stops) <= at <= said_dead + max(stops),
+        }
+        for at, n in zip(after, counts, strict=True)
+    ]
+
+    def draw(style: Style) -> Any:
+        made, ax = style.axes(3.1 if style.narrow else 2.8)
+        ax.bar(after, counts, width=1.0, align="edge", facecolor=style.colour("failure"))
+        early, late = (said_dead + end(stops) for end in (min, max))
+        ax.axvspan(
+            early, late, facecolor=style.colour("grid"), edgecolor=style.colour("muted"), zorder=0
+        )
+        ax.axvline(0, color=style.colour("ink"), linewidth=1.2)
+        stopped = "stopped by the guard" if style.narrow else "the guard has stopped the run"
+        for place, text in ((0, "engine killed"), (late, stopped)):
+            ax.annotate(
+                text,
+                (place, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(2, 2),
+                textcoords="offset points",
+                ha="left",
+                va="bottom",
+            )
+        ax.set_xlim(-8, after[-1] + 4)
+        ax.set_ylim(0, max(counts) * 1.02)
+        ax.set_xlabel("seconds after the kill")
+        ax.set_ylabel("failed requests in the second" if not style.narrow else "failed requests")
+        return made
+
+    return Figure(
+        shape=(
+            f"Bars, one for each of {len(counts)} seconds; they rise and fall in waves and do not "
+            "end before the run does. A shaded band marks the seconds in which the guard stops it."
+        ),
+        values=values,
+        rows=rows,
+        draw=draw,
+    )
+
+
+class Guarded(NamedTuple):
+    """What the guard does on one stored log, over every offset of its checks.
+
+    run: the run's id. fine: its record says that it must be left alone. verdict: the diagnosis of
+    its log. hours: length of the log. stops: seconds from the first failed request or fatal line to
+    the decision to stop, one for each offset that stops.
+    """
+
+    run: str
+    fine: bool
+    verdict: str
+    hours: float
+    stops: tuple[float, ...]
+
+
+@figure("fig-1-2-detection")
+def detection() -> Figure:
+    """Each stored log through all rules of the guard, at each of the 30 offsets of its checks.
+
+    Seconds are those of the log's own clock. As in `kill` they are no speed of any work.
+    """
+    found = list(guarded_runs())
+    everything = [row.run for row in found]
+    healthy = [row for row in found if row.fine]
+    (dead,) = [row for row in found if row.run == KILLED]
+    hours = sum(row.hours for row in healthy)
+    fine = [row.run for row in healthy]
+
+    def over(name: str, number: Any, unit: str, digits: int, what: str, kind: str) -> Value:
+        return measured(name, number, unit, digits, what=what, runs=fine, kind=kind)
+
+    bound = 100 * RULE_OF_THREE / len(healthy)
+    values = [
+        measured("logs", len(found), "", 0, what="runs:runs", runs=everything, kind="count"),
+        over("healthy", len(healthy), "", 0, "guard:logs that must not be stopped", "count"),
+        over("hours", hours, "h", 1, "guard:hours of log", "metric"),
+        over(
+            "false_stops",
+            sum(bool(row.stops) for row in healthy),
+            "",
+            0,
+            "guard:healthy logs stopped at any offset",
+            "count",
+        ),
+        over("bound", bound, "percent", 0, "guard:3 over healthy logs", "share"),
+        over("bound_hours", RULE_OF_THREE / hours, "", 1, "guard:3 over hours", "metric"),
+        measured(
+            "killed_stops",
+            len(dead.stops),
+            "",
+            0,
+            what="guard:offsets that stop",
+            runs=[KILLED],
+            kind="count",
+        ),
+        measured(
+            "killed_stop",
+            (min(dead.stops), max(dead.stops)),
+            "s",
+            0,
+            what="guard:seconds to the stop",
+            runs=[KILLED],
+            kind="metric",
+        ),
+        measured(
+            "offsets", len(OFFSETS), "", 0, what="guard:offsets", runs=everything, kind="count"
+        ),
+    ]
+    rows = [
+        {
+            "run": row.run.partition("/")[2],
+            "verdict": row.verdict,
+            "minutes": round(60 * row.hours, 1),
+            "offsets_stopped": f"{len(row.stops)} of {len(OFFSETS)}",
+            "seconds": _span(row.stops),
+        }
+        for row in found
+    ]
+    return Figure(
+        shape="A table with one row for each stored log.",
+        values=values,
+        rows=rows,
+        columns={
+            "run": "Run",
+            "verdict": "Diagnosis",
+            "minutes": "Minutes of log",
+            "offsets_stopped": "Offsets that stop it",
+            "seconds": "Seconds from the first sign",
+        },
+    )
+
+
+def guarded_runs() -> Iterator[Guarded]:
+    """Every stored run of our lab through the guard, dead ones first."""
+    found = []
+    for run_id in evidence.run_ids(LAB):
+        run = evidence.run(run_id)
+        path = run.folder / "run.log.xz"
+        verdict, hours, stops = _guard(str(path), evidence.read(path))
+        evidence.record(Access(run.id, "run.log.xz:through the guard"))
+        fine = run.info("ended", "verdict") in FINE
+        found.append(Guarded(run_id, fine, verdict, hours, stops))
+    return iter(sorted(found, key=lambda row: (row.fine, not row.stops, row.run)))
+
+
+@lru_cache(maxsize=64)
+def _guard(name: str, data: bytes) -> tuple[str, float, tuple[float, ...]]:
+    """Verdict, hours and seconds to the stop of one log. `name` keeps its errors readable."""
+    logdrive = _kit("logdrive")
+    log = logdrive.load(io.BytesIO(lzma.decompress(data)))
+    if len(log.runs) != 1:
+        raise EvidenceError(f"{name}: holds {len(log.runs)} runs, one is expected")
+    (run,) = log.runs
+    driven = [logdrive.drive(run, offset=offset) for offset in OFFSETS]
+    stops = tuple(one.seconds for one in driven if one.stopped_at is not None)
+    verdict = logdrive.drive(run, act=False).decision.verdict
+    return verdict, (run.end - run.start) / 3600, stops
+
+
+def _kit(module: str) -> Any:
+    """A module of the capture kit, which is no package but a folder of flat modules."""
+    folder = str(evidence.ROOT / "capture" / "gpu")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module(module)
+
+
+def _span(stops: tuple[float, ...]) -> str:
+    return f"{min(stops):.0f} to {max(stops):.0f}" if stops else ""
+
+
+def per_second(run: evidence.Run) -> list[int]:
+    """Failed requests in each second from the first to the last, without gaps."""
+    record = run.fact("retries", "per_second")
+    return [count for count, seconds in record["runs"] for _ in range(seconds)]
+
+
+def marks(run: evidence.Run) -> tuple[str, str]:
+    """When the engine was killed, and when the first request failed (ISO times, UTC).
+
+    The summary has whole seconds only, so both are read from the log itself.
+    """
+    path = run.folder / "run.log.xz"
+    found = _marks(str(path), evidence.read(path))
+    evidence.record(Access(run.id, "run.log.xz:killer and first failed request"))
+    return found
+
+
+@lru_cache(maxsize=4)
+def _marks(name: str, data: bytes) -> tuple[str, str]:
+    text = lzma.decompress(data)
+    killed, failed = _KILL.search(text), _FIRST_FAILED.search(text)
+    if killed is None or failed is None:
+        raise EvidenceError(f"{name}: no line of the killer, or no failed request")
+    if b'/generate HTTP/1.1" 200' in text[killed.end() :]:
+        raise EvidenceError(f"{name}: a request was answered after the kill")
+    return f"{killed[1].decode()}Z", f"{failed[1].decode()}T{failed[2].decode()}Z"
+
+
+def _count(name: str, value_id: str) -> Value:
+    return published(name, "gb10", value_id, kind="count", unit="")
