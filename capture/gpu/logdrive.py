@@ -106,20 +106,33 @@ class _Thin:
         self.out.append(event)
 
 
+class Collector:
+    """Collects the events of a whole log that somebody parses, for :func:`drive`."""
+
+    def __init__(self):
+        self._thin = _Thin()
+
+    def add(self, events: Iterable[tuple]) -> None:
+        """The events of one ``LogParser.feed`` (or of its ``close``), in order."""
+        add = self._thin.add
+        for event in events:
+            add(event)
+
+    def runs(self, parser: LogParser, size: int) -> LogRuns:
+        """The log's runs, once the closed ``parser`` has read all of its ``size`` bytes."""
+        events = self._thin.out
+        times = _clock(events)
+        return LogRuns(_split(events, times), parser.line, size, _last(parser, events, times))
+
+
 def load(stream: BinaryIO, utc_offset_s: float = 0.0) -> LogRuns:
     """Reads a whole log.  Raises logsource.LogSourceError from the stream."""
-    parser, thin, size = LogParser(utc_offset_s), _Thin(), 0
-    while True:
-        data = stream.read(CHUNK)
-        if not data:
-            break
+    parser, collector, size = LogParser(utc_offset_s), Collector(), 0
+    while data := stream.read(CHUNK):
         size += len(data)
-        for event in parser.feed(data):
-            thin.add(event)
-    for event in parser.close():
-        thin.add(event)
-    times = _clock(thin.out)
-    return LogRuns(_split(thin.out, times), parser.line, size, _last(parser, thin.out, times))
+        collector.add(parser.feed(data))
+    collector.add(parser.close())
+    return collector.runs(parser, size)
 
 
 def _last(parser: LogParser, events: list, times: list[float]) -> float | None:

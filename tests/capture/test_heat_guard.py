@@ -79,7 +79,7 @@ def test_the_stop_file_resumes_the_run_first(lab):
 
 def test_a_signal_while_docker_is_asked_to_pause_still_ends_resumed(lab):
     lab.fault("pause.1", "act-then-hang")
-    guard = lab.start(answer_s=0.5)
+    guard = lab.start(answer_s=1)
     until(lambda: lab.calls("pause"), "the request")
     guard.send_signal(signal.SIGINT)
     finish(guard)
@@ -262,7 +262,7 @@ def test_docker_that_never_comes_back_keeps_the_record_and_ends_with_2(lab):
 
 def test_a_pause_request_without_an_answer_that_takes_effect_is_ours(lab):
     lab.fault("pause.1", "act-then-hang")
-    guard = lab.start(answer_s=0.3, max_pause_s=1)
+    guard = lab.start(answer_s=1, max_pause_s=1)
     until(lambda: ("resume", "cool") in lab.kinds(), "the resume")
     stopped(guard)
     assert lab.kinds()[:2] == [("pause", "hot"), ("resume", "cool")]
@@ -273,7 +273,7 @@ def test_a_pause_request_without_an_answer_that_takes_effect_late_is_undone(lab)
     """It lands while the next cycles of the guard go on, or after the last of them."""
     lab.fault("pause.1", "late")
     lab.gpu(row(60), row(85), row(85), row(60))
-    guard = lab.start(answer_s=0.3, max_pause_s=1)
+    guard = lab.start(answer_s=1, max_pause_s=1)
     until((lab.folder / "landed").exists, "the late effect")
     until(lambda: lab.status("miles-plain") == "running", "the run going on")
     stopped(guard)

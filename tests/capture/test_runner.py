@@ -383,7 +383,7 @@ def test_a_watchdog_that_lost_sight_is_said_at_once_and_ends_with_2(lab, monkeyp
             lab.unset("hang")
         return ""
 
-    outcome = start(spec(lab, checks=10), asked)
+    outcome = start(spec(lab, checks=10, limit_s=20), asked)
     assert any("Docker is gone" in err for err in seen)
     assert (outcome.how, runner.exit_code(outcome)) == ("finished", 2)
     assert record(lab)["ended"]["unguarded"] is True
