@@ -11,6 +11,7 @@ from events import (
     EngineWeights,
     ErrorLine,
     Eval,
+    JobEnd,
     Perf,
     Progress,
     Retry,
@@ -52,6 +53,9 @@ def describe(event: tuple | None) -> str:
         return "engine weights loaded"
     if kind is EngineKvCache:
         return f"engine cache of {event.tokens} tokens allocated"
+    if kind is JobEnd:
+        status = "" if event.status is None else f", status {event.status}"
+        return f"the job ended ({event.how}{status})"
     if kind is Save:
         return f"saved {event.path}"
     if kind is Retry:

@@ -1,8 +1,14 @@
 """Fatal lines: which cause wins, how long one waits, what counts as a recovery."""
 
+import io
+
 import minilog as m
 import pytest
+from events import JobEnd
 from guardlog import HOUR, decode, failing, judge, live, slowest, startup, steps, stops
+from logdrive import load
+from logparse import LogParser
+from rules import Guard
 
 BASE = [*startup(), *steps(HOUR + 250, 5)]
 END = HOUR + 250 + 4 * 170
@@ -45,6 +51,37 @@ def test_the_cause_wins_over_the_death_it_led_to():
     lines = [*BASE, *cause, m.engine(DEAD + 2, SIGQUIT), *failing(DEAD + 4, DEAD + 200)]
     assert judge(*lines).verdict == "cuda-oom"
     assert stops(live(*lines)) == {"cuda-oom"}
+
+
+def test_the_oldest_of_several_causes_wins():
+    missing = [raised(HOUR + 60 + k, MISSING) for k in range(3)]
+    later = [m.engine(HOUR + 90, "x"), OOM]
+    assert judge(*startup(), *missing, *later).verdict == "reward-error"
+    assert judge(*startup(), OOM, *missing).verdict == "cuda-oom"
+
+
+def test_a_cause_stays_with_the_engine_that_it_killed_while_the_trainer_goes_on():
+    lines = [
+        *m.rollout(DEAD - 2, 5),
+        m.engine(DEAD, "Scheduler hit an exception: Traceback (most recent call last):"),
+        OOM,
+        m.engine(DEAD + 2, SIGQUIT),
+        *m.step(DEAD + 50, 5),
+    ]
+    assert judge(*BASE, *lines, now_after=40).verdict == "cuda-oom"
+
+
+def test_the_rollout_that_was_ending_at_a_death_is_no_recovery():
+    lines = [KILLED, *m.rollout(DEAD + 5, 5), *failing(DEAD + 6, DEAD + 200)]
+    outcomes = live(*BASE, *lines)
+    assert stops(outcomes) == {"engine-dead"}
+    assert slowest(outcomes) <= 90
+
+
+def test_an_engine_that_goes_on_generating_holds_the_stop_back():
+    busy = [decode(DEAD + 20 + 10 * k) for k in range(30)]
+    lines = [*BASE, m.engine(DEAD, "x"), OOM, *busy, *steps(DEAD + 430, 2, start=5)]
+    assert stops(live(*lines)) == {""}
 
 
 def test_the_causes_that_ray_lists_are_advice():
@@ -103,6 +140,11 @@ def test_servers_that_die_at_a_clean_end_belong_to_the_end():
     assert judge(*BASE, quit_line, "# end 2026-11-29T09:16:30Z rc=0").verdict == "finished"
 
 
+def test_a_clean_end_amid_failing_requests_does_not_hide_a_death():
+    lines = [*BASE, KILLED, *failing(DEAD + 5, DEAD + 30), "# end 2026-11-29T09:16:25Z rc=0"]
+    assert judge(*lines).verdict == "engine-dead"
+
+
 def test_a_clean_status_does_not_hide_a_death():
     """The status of `run | tee` is that of tee."""
     lines = [*BASE, KILLED, *failing(DEAD + 5, DEAD + 300), "# end 2026-11-29T09:25:30Z rc=0"]
@@ -134,6 +176,10 @@ def test_a_reward_that_fails_on_some_answers_is_not(text):
     assert judge(*lines).verdict == "healthy"
 
 
+def test_one_import_error_alone_is_not_yet_a_reward_that_cannot_work():
+    assert judge(*startup(), raised(HOUR + 60, MISSING), now_after=600).verdict == "starting"
+
+
 def test_one_import_error_and_then_a_rollout_is_healthy():
     lines = [*startup(), raised(HOUR + 30, MISSING), *steps(HOUR + 250, 2)]
     assert judge(*lines).verdict == "healthy"
@@ -160,6 +206,39 @@ def test_a_failed_job_is_told_with_its_first_error():
     decision = judge(*BASE, error, "Job 'raysubmit_x' failed")
     assert decision.verdict == "failed"
     assert decision.root.text == error
+
+
+def test_an_error_that_steps_followed_is_not_the_root_of_a_later_end():
+    decision = judge(
+        *startup(), "ValueError: old", *steps(HOUR + 250, 3), "Job 'raysubmit_x' failed"
+    )
+    assert type(decision.root) is JobEnd
+
+
+def test_a_second_run_without_a_marker_forgets_the_first_as_it_streams():
+    first = [*steps(HOUR + 250, 5), m.engine(HOUR + 950, SIGQUIT)]
+    text = m.text(*startup(), *first, *startup(HOUR + 2000)[:-1], *steps(HOUR + 2300, 3))
+    guard, parser = Guard(), LogParser()
+    now = HOUR
+    for event in [*parser.feed(text), *parser.close()]:
+        now = max(now, event.time or now)
+        guard.observe(event, now)
+    assert (guard.final(now).verdict, guard.runs, guard.training.steps) == ("healthy", 2, 3)
+
+
+def test_a_marker_ends_what_waited_in_the_run_before_it():
+    text = m.text(*BASE, KILLED, "# run second", *startup(DEAD + 600)[:1])
+    guard, now = Guard(), HOUR
+    for event in LogParser().feed(text):
+        now = max(now, event.time or now)
+        guard.observe(event, now)
+    assert (guard.final(now).verdict, guard.runs) == ("starting", 2)
+
+
+def test_the_second_run_of_a_file_begins_with_its_own_first_line():
+    lines = [*BASE, *startup(HOUR + 3610), *steps(HOUR + 3900, 3)]
+    second = load(io.BytesIO(m.text(*lines))).runs[1]
+    assert second.events[0].line == second.first_line == len(BASE) + 1
 
 
 def test_a_second_run_begins_without_the_deaths_of_the_first():

@@ -80,6 +80,25 @@ def test_an_engine_that_restarts_under_fault_tolerance_is_waited_for():
     assert stops(live(*lines)) == {"engine-dead"}
 
 
+def test_failures_on_both_sides_of_an_advance_are_two_outages():
+    lines = list(BASE)
+    for k in range(7):
+        at = DEAD + 100 * k
+        lines += [*failing(at, at + 100, 10), decode(at + 100)]
+    outcomes = live(*lines)
+    assert stops(outcomes) == {""}
+    assert max(r.longest for r in outcomes) < 5
+
+
+def test_an_engine_that_loads_for_minutes_under_fault_tolerance_is_waited_for():
+    die = m.engine(DEAD, "Subprocess scheduler_0 (pid=5) crashed with exit code -9. Triggering")
+    loads = startup(DEAD + 200)[:-1]
+    lines = [*BASE, die, *failing(DEAD + 5, DEAD + 200), *loads, *failing(DEAD + 208, DEAD + 420)]
+    lines += [m.engine(DEAD + 421, "The server is fired up and ready to roll!")]
+    lines += steps(DEAD + 600, 2, start=5)
+    assert stops(live(*lines, fault_tolerance=True)) == {""}
+
+
 def test_the_limit_itself_is_not_too_many():
     rule = Outage(60, 100, 1)
     rule.failed(retry(10.0, count=100), 10.0)

@@ -110,6 +110,17 @@ def test_a_clock_that_is_set_back_or_forward_fires_no_deadline():
         assert judge(*BASE, *stepped).verdict == "healthy"
 
 
+def test_an_outage_after_a_step_back_of_the_clock_is_seen():
+    dead = [line.replace("-29 09:", "-29 08:") for line in failing(END + 20, END + 620)]
+    assert stops(live(*BASE, *dead)) == {"engine-dead"}
+
+
+def test_local_time_behind_utc_is_no_silence_before_the_end():
+    head = ["# run x", "# date 2026-11-29T17:00:00Z", "# command x"]
+    lines = [*head, *BASE, "# end 2026-11-29T17:20:00Z rc=124 seconds=5"]
+    assert judge(*lines).verdict == "stopped"
+
+
 def test_local_time_beside_utc_markers_fires_no_deadline():
     head = ["# run x", "# date 2026-11-29T01:00:00Z", "# command x"]
     lines = [*head, *BASE, "# end 2026-11-29T01:20:00Z rc=0 seconds=5"]
@@ -167,6 +178,11 @@ def test_streaks_that_are_too_short_warn_of_nothing():
         *steps(HOUR + 590, 1, start=2, gap=0.3),
         *steps(HOUR + 760, 2, start=3),
     ]
+    rising = [x for k in range(12) for x in one_step(HOUR + 250 + 170 * k, k, gap=0.012 + k / 1500)]
+    gaps = [0.012] * 5 + [0.05] * 5 + [0.03] * 5
+    back = [x for k, gap in enumerate(gaps) for x in one_step(HOUR + 250 + 170 * k, k, gap=gap)]
+    assert judge(*startup(), *rising).verdict == "healthy"
+    assert judge(*startup(), *back).verdict == "healthy"
     assert judge(*startup(), *short).verdict == "healthy"
     assert judge(*startup(), *one).verdict == "healthy"
 
@@ -219,7 +235,7 @@ def test_a_live_guard_reads_the_past_on_the_logs_clock_and_then_counts_its_own()
 def test_a_log_that_grows_all_the_time_is_live_within_seconds():
     log = LiveLog(Limits(), mono=0.0, wall=0.0)
     second = 0
-    while not log.live:
+    while not log.live and second < 9:
         second += 1
         log.feed(m.text(*failing(HOUR + second, HOUR + second + 1)), float(second))
     assert second <= 3
