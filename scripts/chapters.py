@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from html import unescape
 from typing import Any
 from urllib.parse import unquote
@@ -171,8 +172,9 @@ def _fill_block(block: Block, token: Token, first_line: int) -> None:
             add(child.content)
 
 
+@lru_cache(maxsize=256)
 def parse(path: str, source: str) -> Chapter:
-    """Parse one page. ChapterError (with the line) on broken front matter."""
+    """Parse one page, once. ChapterError (with the line) on broken front matter."""
     source = source.replace("\r\n", "\n")
     front, body, before = split_front(path, source)
     fences: list[Fence] = []

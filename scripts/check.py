@@ -15,7 +15,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,71 +44,54 @@ class Outcome:
     seconds: float
 
 
-def halves(tests: Path) -> list[list[str]]:
-    """What is in the tests folder, split into two runs of about the same size in bytes."""
-    sizes = {
-        path.name: sum(file.stat().st_size for file in found)
-        for path in sorted(tests.iterdir())
-        if (found := [path] if path.match("test_*.py") else [*path.rglob("test_*.py")])
-    }
-    groups: list[list[str]] = [[], []]
-    for name in sorted(sizes, key=lambda name: -sizes[name]):
-        smaller = min(groups, key=lambda group: sum(sizes[other] for other in group))
-        smaller.append(name)
-    return [[f"{tests.name}/{name}" for name in group] for group in groups]
+WORKERS = 5  # more than the cores of a small machine: the slow tests wait for other programs
 
 
 @dataclass
 class Tests:
-    """The tests, in two processes that run beside the other checks."""
+    """The tests, which run beside the other checks."""
 
     root: Path
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    workers: int = WORKERS
+    process: subprocess.Popen[str] | None = None
     counts: dict[str, int] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Start pytest on both halves; the output is read when they end.
-
-        Each half ignores the other and names nothing, since tests/containers runs when named.
-        """
-        for other in halves(self.root / "tests"):
-            words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=no"]
-            process = subprocess.Popen(
-                [*words, *(f"--ignore={path}" for path in other)],
-                cwd=self.root,
-                env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            self.processes.append(process)
+        """Start pytest; its output is read when it ends."""
+        words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=no"]
+        self.process = subprocess.Popen(
+            [*words, f"--numprocesses={self.workers}", "--dist=worksteal"],
+            cwd=self.root,
+            env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def finish(self) -> Report:
         """Wait for pytest. Skipped tests count as wrong: a check that is left out must say so."""
         report = Report()
-        with ThreadPoolExecutor() as pool:
-            outputs = list(pool.map(lambda process: process.communicate()[0], self.processes))
-        for process, output in zip(self.processes, outputs, strict=True):
-            self.read(output.strip(), process.returncode, report)
+        if self.process is None:
+            self.start()
+        assert self.process is not None
+        self.read(self.process.communicate()[0].strip(), self.process.returncode, report)
         report.count("tests", self.counts.get("passed", 0))
         if self.counts.get("skipped"):
             report.error("tests", 0, f"{self.counts['skipped']} tests were skipped")
         return report
 
     def read(self, output: str, status: int, report: Report) -> None:
-        """Add one process: its counts, and its failures when its exit status is not zero."""
+        """Take pytest's counts, and its failures when its exit status is not zero."""
         for number, what in _TESTS.findall(output.rsplit("\n", 1)[-1]):
-            name = "error" if what == "errors" else what
-            self.counts[name] = self.counts.get(name, 0) + int(number)
+            self.counts["error" if what == "errors" else what] = int(number)
         if status:
             for line in output.splitlines()[-60:]:
                 report.error("tests", 0, line)
 
     def stop(self) -> None:
         """End what still runs."""
-        for process in self.processes:
-            if process.poll() is None:
-                process.terminate()
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
 
 
 def command(root: Path, words: list[str], what: str) -> Report:

@@ -11,6 +11,7 @@ import lzma
 import re
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from scripts.report import Report
@@ -39,6 +40,21 @@ def first_difference(stored: bytes, computed: bytes) -> int:
     return min(stored.count(b"\n"), computed.count(b"\n")) + 1
 
 
+@lru_cache(maxsize=32)
+def unpacked(log: bytes) -> bytes:
+    """The text of a packed log. lzma.LZMAError when it is damaged."""
+    return lzma.decompress(log)
+
+
+@lru_cache(maxsize=32)
+def recomputed(log: bytes, pauses: bytes | None) -> tuple[bytes, int, int]:
+    """(summary, lines of the log, runs in it) of an unpacked log."""
+    import summarize
+
+    built = summarize.build(io.BytesIO(log), pauses)
+    return summarize.to_bytes(built), built["source"]["lines"], len(built["runs"])
+
+
 def check_run(tree: Tree, folder: str, report: Report) -> None:
     """Compare one run's summary with what its log gives."""
     import summarize
@@ -52,18 +68,17 @@ def check_run(tree: Tree, folder: str, report: Report) -> None:
             report.error(path, 0, f"run {run} has no such file")
             return
     try:
-        data = lzma.decompress(tree.read(log))
+        data = unpacked(tree.read(log))
     except lzma.LZMAError as error:
         report.error(log, 0, f"cannot be unpacked: {error}")
         return
     pauses = tree.read(guard) if tree.exists(guard) else None
     stored = tree.read(summary)
-    built = summarize.build(io.BytesIO(data), pauses)
-    computed = summarize.to_bytes(built)
+    computed, lines, runs = recomputed(data, pauses)
     report.count("runs")
-    report.count("log lines", built["source"]["lines"])
-    if len(built["runs"]) != 1:
-        report.error(log, 0, f"holds {len(built['runs'])} runs; a stored run is one")
+    report.count("log lines", lines)
+    if runs != 1:
+        report.error(log, 0, f"holds {runs} runs; a stored run is one")
     if stored == computed:
         return
     line = first_difference(stored, computed)
