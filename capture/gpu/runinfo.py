@@ -86,7 +86,8 @@ def _software(text: str) -> dict:
     """`miles commit C (snapshot D); sglang V (NOTE); torch V, NAME V, ...`"""
     parts = [part.strip() for part in text.split(";")]
     found = {}
-    commit = re.match(r"miles commit ([0-9a-f]+)(?: \(snapshot (\d{4})-(\d\d)-(\d\d)\))?", parts[0])
+    day = r"(?: \((?:snapshot )?(\d{4})-(\d\d)-(\d\d)\))?"
+    commit = re.match(rf"miles commit ([0-9a-f]+){day}", parts[0])
     if commit:
         found["miles_commit"] = commit[1]
         if commit[2]:
@@ -100,7 +101,7 @@ def _software(text: str) -> dict:
             continue
         for item in part.split(","):
             name, _, version = item.strip().partition(" ")
-            if version:
+            if re.fullmatch(r"\d\S*", version):
                 versions[name] = version
     if versions:
         found["versions"] = versions
@@ -228,11 +229,12 @@ def from_settings(options: dict) -> dict:
 def ended(summary_run: dict, draft: dict, num_rollout: int) -> dict:
     """The [ended] table from a run of the summary and the draft's table with the verdict word.
 
-    The draft's `how` and `status` count where the log has no end of its own (cut, running);
+    The draft's `how` and `status` count where the log has no end of its own (cut, running) or
+    shows only that the run was killed, since the log cannot know by whom;
     a status that neither knows is left out. Partial: fewer rollouts than asked for, or no step.
     """
     end = summary_run["ended"]
-    if end["how"] in ("cut", "running"):
+    if end["how"] in ("cut", "running", "killed"):
         end = {"how": draft.get("how", end["how"]), "status": draft.get("status", end["status"])}
     steps = len(summary_run["steps"]["index"])
     table = {"how": end["how"], "status": end["status"], "steps": steps}

@@ -418,6 +418,7 @@ def test_the_draft_says_how_a_run_ended_only_where_its_log_does_not():
         "how": "killed", "status": 137, "steps": 3, "partial": False, "verdict": "stopped",
     }  # fmt: skip
     assert runinfo.ended(summary_run("finished", 0, 3, 3), draft, 4)["how"] == "finished"
+    assert runinfo.ended(summary_run("killed", 143, 3, 3), draft, 4)["how"] == draft["how"]
     assert runinfo.ended(summary_run("finished", 0, 3, 3), draft, 4)["partial"] is True
     assert "status" not in runinfo.ended(summary_run("cut", None, 0, 0), {"verdict": "x"}, 4)
 
@@ -425,3 +426,17 @@ def test_the_draft_says_how_a_run_ended_only_where_its_log_does_not():
 def test_a_mask_that_meets_a_name_again_leaves_run_toml_readable():
     text = tomlio.dumps({"run": {"command": scrub.scrub_bytes(b"A_KEY='q' x.py").decode()}})
     assert tomllib.loads(text)["run"]["command"] == "A_KEY='[masked:secret]' x.py"
+
+
+def test_the_header_of_our_launcher_gives_commit_date_and_versions():
+    said = runinfo.header(
+        ["# run a", "# miles commit 08752a1283 (2026-10-15); torch 2.11.0, ray 2.56.0"]
+    )
+    assert said["setup"]["miles_commit"] == "08752a1283"
+    assert said["setup"]["miles_date"] == dt.date(2026, 10, 15)
+    assert said["setup"]["versions"] == {"torch": "2.11.0", "ray": "2.56.0"}
+
+
+def test_a_launcher_that_found_no_versions_names_none():
+    said = runinfo.header(["# run a", "# miles commit unknown; no versions found"])
+    assert "versions" not in said["setup"]
