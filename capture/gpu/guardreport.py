@@ -23,7 +23,7 @@ from events import (
 )
 from pauses import iso
 from rules import Decision, Guard
-from verdicts import ABOUT
+from verdicts import ABOUT, FINE
 
 _NAMES = {
     Step: "step",
@@ -122,7 +122,7 @@ def _line(title: str, spot: dict | None) -> list[str]:
 def lines(found: dict) -> list[str]:
     """The evidence as indented lines, the most telling first."""
     failed = found["failed_requests"]
-    text = _line("root cause", found["root"])
+    text = _line("end" if found["verdict"] in FINE else "root cause", found["root"])
     text += _line("last progress", found["last_progress"]) or ["  last progress: none"]
     if failed["since_progress"]:
         mix = ", ".join(f"{n} x {word}" for word, n in failed["since_progress"].items())
