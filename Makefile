@@ -42,8 +42,8 @@ format: $(READY) ## format the code
 kit: $(READY) ## pack the capture kit into dist/miles-kit.pyz
 	@$(BIN) -m scripts.make_kit
 
-bench: $(READY) ## measure the log parser beside grep
-	@$(BIN) -m scripts.bench
+bench: $(READY) ## measure the log parser beside grep, and the cost of a guard's check
+	@$(BIN) -m scripts.bench; status=$$?; $(BIN) -m scripts.bench_guard && exit $$status
 
 clean: ## remove everything that a target has made, but not the environment
 	rm -rf build site dist .pytest_cache .ruff_cache .hypothesis

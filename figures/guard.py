@@ -22,7 +22,6 @@ from figures.values import Value
 KILLED = "h200-miles/kill_noft"
 LAB = "h200-miles"
 WINDOW_S = 60  # one check of the watchdog looks back so far
-OFFSETS = range(30)  # seconds at which the first of the checks, 30 s apart, can fall
 FINE = ("finished", "stopped")  # recorded verdicts of the runs that a guard must leave alone
 RULE_OF_THREE = 3  # no event in n trials: at 95 percent confidence the rate is at most 3/n
 
@@ -149,7 +148,8 @@ def kill() -> Figure:
     said_dead = evidence.seconds_between(killed_at, death["first_time"])
     to_first = evidence.seconds_between(killed_at, first_failed)
     path = run.folder / "run.log.xz"
-    _, _, stops = _guard(str(path), evidence.read(path))
+    _, _, table = _guard(str(path), evidence.read(path))
+    stop_from, stop_to = table["seconds"]
     windows = [sum(counts[at : at + WINDOW_S]) for at in range(len(counts) - WINDOW_S + 1)]
 
     def value(name: str, number: Any, unit: str, what: str, kind: str = "count") -> Value:
@@ -171,7 +171,7 @@ def kill() -> Figure:
         {
             "seconds_after_kill": round(at, 1),
             "failed_requests": n,
-            "guard_may_stop": said_dead + min(stops) <= at <= said_dead + max(stops),
+            "guard_may_stop": said_dead + stop_from <= at <= said_dead + stop_to,
         }
         for at, n in zip(after, counts, strict=True)
     ]
@@ -179,7 +179,7 @@ def kill() -> Figure:
     def draw(style: Style) -> Any:
         made, ax = style.axes(3.1 if style.narrow else 2.8)
         ax.bar(after, counts, width=1.0, align="edge", facecolor=style.colour("failure"))
-        early, late = (said_dead + end(stops) for end in (min, max))
+        early, late = said_dead + stop_from, said_dead + stop_to
         ax.axvspan(
             early, late, facecolor=style.colour("grid"), edgecolor=style.colour("muted"), zorder=0
         )
@@ -216,15 +216,17 @@ class Guarded(NamedTuple):
     """What the guard does on one stored log, over every offset of its checks.
 
     run: the run's id. fine: its record says that it must be left alone. verdict: the diagnosis of
-    its log. hours: length of the log. stops: seconds from the first failed request or fatal line to
-    the decision to stop, one for each offset that stops.
+    its log. hours: length of the log. offsets: of the checks. stopped: how many of them stop it.
+    seconds: fewest and most from the first failed request or fatal line to the decision to stop.
     """
 
     run: str
     fine: bool
     verdict: str
     hours: float
-    stops: tuple[float, ...]
+    offsets: int
+    stopped: int
+    seconds: tuple[float, float] | None
 
 
 @figure("fig-1-2-detection")
@@ -250,7 +252,7 @@ def detection() -> Figure:
         over("hours", hours, "h", 1, "guard:hours of log", "metric"),
         over(
             "false_stops",
-            sum(bool(row.stops) for row in healthy),
+            sum(bool(row.stopped) for row in healthy),
             "",
             0,
             "guard:healthy logs stopped at any offset",
@@ -260,7 +262,7 @@ def detection() -> Figure:
         over("bound_hours", RULE_OF_THREE / hours, "", 1, "guard:3 over hours", "metric"),
         measured(
             "killed_stops",
-            len(dead.stops),
+            dead.stopped,
             "",
             0,
             what="guard:offsets that stop",
@@ -269,7 +271,7 @@ def detection() -> Figure:
         ),
         measured(
             "killed_stop",
-            (min(dead.stops), max(dead.stops)),
+            dead.seconds,
             "s",
             0,
             what="guard:seconds to the stop",
@@ -277,7 +279,7 @@ def detection() -> Figure:
             kind="metric",
         ),
         measured(
-            "offsets", len(OFFSETS), "", 0, what="guard:offsets", runs=everything, kind="count"
+            "offsets", dead.offsets, "", 0, what="guard:offsets", runs=everything, kind="count"
         ),
     ]
     rows = [
@@ -285,8 +287,8 @@ def detection() -> Figure:
             "run": row.run.partition("/")[2],
             "verdict": row.verdict,
             "minutes": round(60 * row.hours, 1),
-            "offsets_stopped": f"{len(row.stops)} of {len(OFFSETS)}",
-            "seconds": _span(row.stops),
+            "offsets_stopped": f"{row.stopped} of {row.offsets}",
+            "seconds": "{:.0f} to {:.0f}".format(*row.seconds) if row.seconds else "",
         }
         for row in found
     ]
@@ -310,25 +312,26 @@ def guarded_runs() -> Iterator[Guarded]:
     for run_id in evidence.run_ids(LAB):
         run = evidence.run(run_id)
         path = run.folder / "run.log.xz"
-        verdict, hours, stops = _guard(str(path), evidence.read(path))
+        verdict, hours, table = _guard(str(path), evidence.read(path))
         evidence.record(Access(run.id, "run.log.xz:through the guard"))
         fine = run.info("ended", "verdict") in FINE
-        found.append(Guarded(run_id, fine, verdict, hours, stops))
-    return iter(sorted(found, key=lambda row: (row.fine, not row.stops, row.run)))
+        span = tuple(table["seconds"]) if table["seconds"] else None
+        numbers = (table["offsets"], table["stopped"], span)
+        found.append(Guarded(run_id, fine, verdict, hours, *numbers))
+    return iter(sorted(found, key=lambda row: (row.fine, not row.stopped, row.run)))
 
 
 @lru_cache(maxsize=64)
-def _guard(name: str, data: bytes) -> tuple[str, float, tuple[float, ...]]:
-    """Verdict, hours and seconds to the stop of one log. `name` keeps its errors readable."""
+def _guard(name: str, data: bytes) -> tuple[str, float, dict[str, Any]]:
+    """Verdict, hours and the replay table of one log. `name` keeps its errors readable."""
     logdrive = _kit("logdrive")
     log = logdrive.load(io.BytesIO(lzma.decompress(data)))
     if len(log.runs) != 1:
         raise EvidenceError(f"{name}: holds {len(log.runs)} runs, one is expected")
     (run,) = log.runs
-    driven = [logdrive.drive(run, offset=offset) for offset in OFFSETS]
-    stops = tuple(one.seconds for one in driven if one.stopped_at is not None)
+    table = _kit("watchdog_replay").full_table(run, _kit("guardlimits").Limits(), run.end)
     verdict = logdrive.drive(run, act=False).decision.verdict
-    return verdict, (run.end - run.start) / 3600, stops
+    return verdict, (run.end - run.start) / 3600, table
 
 
 def _kit(module: str) -> Any:
@@ -337,10 +340,6 @@ def _kit(module: str) -> Any:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     return importlib.import_module(module)
-
-
-def _span(stops: tuple[float, ...]) -> str:
-    return f"{min(stops):.0f} to {max(stops):.0f}" if stops else ""
 
 
 def per_second(run: evidence.Run) -> list[int]:

@@ -11,7 +11,6 @@ from types import ModuleType
 from scripts.tree import Tree
 
 CASES = "tests/fixtures/synthetic-cases"
-OFFSETS = range(30)
 
 
 def _kit(tree: Tree, module: str) -> ModuleType:
@@ -56,6 +55,7 @@ def guard_rules(tree: Tree) -> list[list[str]]:
 def guard_cases(tree: Tree) -> list[list[str]]:
     """Made-up logs through the guard: case, made after, verdict, offsets and seconds of a stop."""
     logdrive, logsource = _kit(tree, "logdrive"), _kit(tree, "logsource")
+    replay, limits = _kit(tree, "watchdog_replay"), _kit(tree, "guardlimits").Limits()
     expected = json.loads(tree.text(f"{CASES}/expected.json"))
     rows = [["made-up log", "made after", "verdict", "stopped at", "seconds to the stop"]]
     for name, case in expected.items():
@@ -63,11 +63,9 @@ def guard_cases(tree: Tree) -> list[list[str]]:
             run = logdrive.load(stream).runs[-1]
         until = run.end + case.get("now_after_s", 0)
         verdict = logdrive.drive(run, until=until, act=False).decision.verdict
-        driven = [logdrive.drive(run, until=until, offset=offset) for offset in OFFSETS]
-        stopped = [one for one in driven if one.stopped_at is not None]
-        seconds = [one.seconds for one in stopped if one.seconds is not None]
-        span = f"{min(seconds):.0f} to {max(seconds):.0f}" if seconds else ""
-        where = f"{len(stopped)} of {len(OFFSETS)}" if stopped else "no offset"
+        table = replay.full_table(run, limits, until)
+        span = "{:.0f} to {:.0f}".format(*table["seconds"]) if table["seconds"] else ""
+        where = f"{table['stopped']} of {table['offsets']}" if table["stopped"] else "no offset"
         rows.append([name, case["source"], verdict, where, span])
     return rows
 

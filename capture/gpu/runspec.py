@@ -218,7 +218,10 @@ def watchdog_words(spec: Spec) -> list[str]:
     engine = [] if spec.engine == "docker" else ["--engine", spec.engine]
     rule = [spec.container, str(spec.limit), str(spec.checks)]
     on_stop = ["--on-stop", spec.on_stop] if spec.on_stop else []
-    return kitfiles.command("watchdog", *rule, *engine, *on_stop)
+    # said here, because the guard may start behind the line of the log that names the flags
+    tolerant = "--use-fault-tolerance" in miles_grpo.command(spec.settings)
+    fault = ["--fault-tolerance"] if tolerant else []
+    return kitfiles.command("watchdog", *rule, *engine, *fault, *on_stop)
 
 
 def heat_words(spec: Spec, stop_file: Path) -> list[str]:

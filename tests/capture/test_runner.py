@@ -475,3 +475,10 @@ def test_a_draft_is_valid_when_nothing_at_all_is_known(lab):
     document = rundraft.draft(spec(lab), runfacts.Facts(image), "2026-11-29T13:27:19Z")
     assert tomlio.loads(tomlio.dumps(document)) == document
     assert "local image without a registry digest" in document["setup"]["not_stock"]
+
+
+def test_the_watchdog_is_told_that_miles_replaces_dead_engines(lab):
+    plain = spec(lab)
+    tolerant = plain._replace(env={**plain.env, "MILES_EXTRA_ARGS": "--use-fault-tolerance"})
+    assert "--fault-tolerance" not in runspec.watchdog_words(plain)
+    assert "--fault-tolerance" in runspec.watchdog_words(tolerant)
