@@ -21,6 +21,8 @@ VERBS = {
     "replay": ("watchdog_replay", "what the watchdog would have done with a stored run"),
     "diagnose": ("diagnose", "the verdict on a log, with its evidence and root cause"),
     "summarize": ("summarize", "a log to a summary: metrics, retries, pauses, how it ended"),
+    "health": ("health", "the numbers of a run against ranges, with a verdict on each"),
+    "compare": ("compare", "runs side by side on the same clean steps, and what they may claim"),
     "store": ("store", "store a run: compress, scrub, fingerprint"),
 }
 EXIT_CODES = """exit codes:
