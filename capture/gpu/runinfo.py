@@ -3,8 +3,9 @@
 A log of the kit begins with lines `# run NAME`, `# date ISO`, `# command: ...`,
 `# miles commit ...; sglang ...; torch ..., ...`, `# gpu NAME, DRIVER, TOTAL MiB, USED MiB` and,
 when the GPU was shared, `# other runs share this GPU at the same time: A, B (...)`.
-`header` reads them, `settings` parses a training command, `changed` compares two, `complete`
-joins log, drafts and summary into one document and names what is missing.
+`header` reads them, `settings` parses a training command, `changed` compares two, `stated` is all
+that follows from a log, `merge` adds a draft to it, and `contradictions` holds a finished record
+against it. `wrong_reference` finds columns that a log's own numbers show to be wrong.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterable
 SCHEMA = 1
 SEED = 1234  # Miles' default of --seed
 ROLLOUT_SEED = 42  # Miles' default of --rollout-seed
+REFERENCE_AWAY = 0.1  # mean log-probabilities of the same weights differ by rounding only
 
 RUN_FIELDS = ("lab", "name", "started", "command", "seed", "rollout_seed", "num_rollout",
               "changed", "note")  # fmt: skip
@@ -207,6 +209,87 @@ def merge(said: dict, draft: dict, overrides: Iterable[str]) -> dict:
         if field not in said.get(table, {}):
             raise RunInfoError(f"override {name}: the log does not say it")
     return result
+
+
+def stated(said: dict, command: str, recipe: str) -> dict:
+    """Everything that a log says of its run: its header, and what follows from its command.
+
+    said: result of `header`. command: the training command, '' when nobody knows it. recipe: the
+    command of the lab's plain recipe or ''. Tables run, setup, settings, environment.
+    """
+    result = {table: dict(fields) for table, fields in said.items()}
+    if not command:
+        return result
+    options, environment = settings(command)
+    for table, fields in from_settings(options).items():
+        for name, value in fields.items():
+            result[table].setdefault(name, value)
+    if recipe:
+        result["run"]["changed"] = changed(command, recipe)
+    return {**result, "settings": options, "environment": environment}
+
+
+def contradictions(document: dict, expected: dict) -> list[tuple[str, str]]:
+    """(`table.field`, text) for each field of a record that is not what its log states.
+
+    document: a whole run.toml. expected: result of `stated`. A field that [run] overrides names
+    may differ, and must; the settings and the environment may never differ.
+    """
+    found = []
+    overrides = document.get("run", {}).get("overrides", [])
+    for table, fields in expected.items():
+        own = document.get(table, {})
+        names = [*fields, *(n for n in own if n not in fields)]
+        whole = table in ("settings", "environment")
+        for name in names if whole else fields:
+            place, value = f"{table}.{name}", own.get(name)
+            same = name in own and name in fields and _same(value, fields[name])
+            if not same and (whole or place not in overrides):
+                says = repr(fields[name]) if name in fields else "nothing"
+                found.append((place, f"the log says {says}, the record {value!r}"))
+    for place in overrides:
+        table, _, name = place.partition(".")
+        if name not in expected.get(table, {}):
+            found.append(("run.overrides", f"{place}: the log does not say it"))
+        elif expected[table][name] == document.get(table, {}).get(name):
+            found.append(("run.overrides", f"{place}: is what the log says"))
+    return found
+
+
+def _same(one, other) -> bool:
+    return type(one) is type(other) and one == other
+
+
+def wrong_reference(options: dict, summary_run: dict) -> dict[str, str]:
+    """Columns that must be marked unusable -> why, from the log's own numbers.
+
+    At step 0 the reference model and the policy are the same weights, so their log-probabilities
+    must agree. They do not where the reference forward pass mixes packed sequences (seen with
+    sdpa attention in the trainer). The KL loss is computed from them. Only runs whose KL
+    coefficients are 0 are judged: with a KL term, training itself would be in doubt.
+    """
+    coefficients = (options.get("kl-loss-coef", 0), options.get("kl-coef", 0))
+    if "ref-load" not in options or options.get("attn-implementation") != "sdpa":
+        return {}
+    if options["ref-load"] != options.get("hf-checkpoint") or any(coefficients):
+        return {}
+    columns = summary_run["rollouts"]["columns"]
+    cells = [
+        (columns.get(f"rollout/{name}") or [None])[0] for name in ("ref_log_probs", "log_probs")
+    ]
+    if summary_run["rollouts"]["index"][:1] != [0] or None in cells:
+        return {}
+    away = abs(float(cells[0]) - float(cells[1]))
+    if away <= REFERENCE_AWAY:
+        return {}
+    reason = (
+        f"at step 0 it is {away:.2f} away from rollout/log_probs, though reference and policy are "
+        "the same weights then"
+    )
+    found = {"rollout/ref_log_probs": reason}
+    if "train/kl_loss" in summary_run["steps"]["columns"]:
+        found["train/kl_loss"] = f"computed from rollout/ref_log_probs: {reason}"
+    return found
 
 
 def from_settings(options: dict) -> dict:

@@ -162,6 +162,11 @@ def build(args: argparse.Namespace, lab: Path, folder: Path) -> dict:
     num_rollout = document["run"]["num_rollout"]
     document["ended"] = runinfo.ended(summary["runs"][0], document["ended"], num_rollout)
     document["masked"] = [*document.get("masked", []), *masked]
+    wrong = runinfo.wrong_reference(document.get("settings", {}), summary["runs"][0])
+    rows = document.get("unusable", [])
+    listed = {row.get("column") for row in rows}
+    more = [{"column": c, "reason": why} for c, why in wrong.items() if c not in listed]
+    document["unusable"] = [*rows, *more]
     return runinfo.ordered(document)
 
 
@@ -174,7 +179,12 @@ def document_of(args: argparse.Namespace, lab: Path, log: Path) -> dict:
     for draft in drafts:
         draft.pop("schema", None)
         overrides += draft.pop("override", [])
-    document = runinfo.merge(said, joined(drafts), overrides)
+    draft, recipe = joined(drafts), recipe_of(lab)
+    planned = draft.get("run", {}) if isinstance(draft.get("run"), dict) else {}
+    if recipe and "run.changed" not in overrides:
+        planned.pop("changed", None)  # what differs from the lab's recipe is computed
+    command = planned.get("command") or said["run"].get("command", "")
+    document = runinfo.merge(runinfo.stated(said, command, recipe), draft, overrides)
     own = document.setdefault("run", {})
     own.update({"lab": args.lab, "name": args.run})
     own.setdefault("note", "")
@@ -182,16 +192,6 @@ def document_of(args: argparse.Namespace, lab: Path, log: Path) -> dict:
         own["overrides"] = overrides
     if args.samples:
         document.setdefault("setup", {})["clock_record"] = f"../{Path(args.samples).name}"
-    if "command" in own:
-        options, environment = runinfo.settings(own["command"])
-        document["settings"] = options
-        document["environment"] = environment
-        for table, fields in runinfo.from_settings(options).items():
-            for name, value in fields.items():
-                document.setdefault(table, {}).setdefault(name, value)
-        recipe = recipe_of(lab)
-        if recipe:
-            own.setdefault("changed", runinfo.changed(own["command"], recipe))
     lacking = runinfo.missing(document)
     if lacking:
         raise StoreError(
