@@ -23,6 +23,8 @@ VERBS = {
     "summarize": ("summarize", "a log to a summary: metrics, retries, pauses, how it ended"),
     "health": ("health", "the numbers of a run against ranges, with a verdict on each"),
     "compare": ("compare", "runs side by side on the same clean steps, and what they may claim"),
+    "report": ("report", "one run or several as one HTML file that opens from disk"),
+    "estimate": ("estimate", "the memory of a run before it starts, and how far off it was"),
     "store": ("store", "store a run: compress, scrub, fingerprint"),
 }
 EXIT_CODES = """exit codes:

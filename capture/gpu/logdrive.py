@@ -13,6 +13,7 @@ around it shows that the time did not pass.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import BinaryIO, NamedTuple
 
@@ -202,10 +203,11 @@ def _zone(events: list) -> float:
 def _split(events: list, times: list[float]) -> list[RunLog]:
     starts = [e for e in events if type(e) is RunStart]
     runs = [RunLog(1)] + [RunLog(e.since_line) for e in starts]
+    firsts = [run.first_line for run in runs]
     for event, now in zip(events, times, strict=True):
         if type(event) is RunStart:
             continue
-        place = max(k for k, run in enumerate(runs) if k == 0 or run.first_line <= event.line)
+        place = max(0, bisect_right(firsts, event.line) - 1)
         if type(event) is CutLine:
             place = len(runs) - 1
             runs[place].cut = event
