@@ -22,6 +22,7 @@ PATTERNS = (
     "out-*/reported.toml",
     "out-*/*/run.toml",
     "out-*/*/summary.json",
+    "out-*/*.csv",  # samples of the GPU clock
     "testcontainers/*",
 )
 """What belongs into the kit, below capture/gpu."""

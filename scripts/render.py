@@ -8,6 +8,7 @@ Exit codes: 0 fine, 1 something is wrong, 2 bad usage, 3 no chapter found.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import posixpath
 import re
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scripts import claims, figurehtml, generated, listings, tables
+from scripts import claims, figurehtml, generated, listings, make_kit, tables
 from scripts.chapters import Chapter, ChapterError, Fence, fields
 from scripts.figuredata import open_book
 from scripts.report import Report
@@ -173,9 +174,19 @@ def docs(tree: Tree, book: Any, report: Report) -> Output:
         if path.is_file():
             name = path.relative_to(tree.root / "manuals").as_posix()
             output.files[name] = path.read_bytes()
+    if tree.exists("capture/gpu/kit.py"):
+        output.files.update(downloads(tree))
     report.count("pages", len(output.figures) + 2)
     report.count("figure blocks", sum(output.figures.values()))
     return output
+
+
+def downloads(tree: Tree) -> dict[str, bytes]:
+    """The one-file kit, and its checksum in the form that `sha256sum -c` reads."""
+    kit = make_kit.pack(make_kit.members(tree.root))
+    name = Path(make_kit.OUT).name
+    line = f"{hashlib.sha256(kit).hexdigest()}  {name}\n"
+    return {f"downloads/{name}": kit, f"downloads/{name}.sha256": line.encode()}
 
 
 def mkdocs(root: Path, site: Path, report: Report) -> None:

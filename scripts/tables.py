@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
+from scripts import make_kit
 from scripts.guardtables import guard_cases, guard_rules
 from scripts.tree import Tree
 
@@ -47,10 +50,19 @@ def launcher_traps(tree: Tree) -> list[list[str]]:
     return rows
 
 
+def kit_file(tree: Tree) -> list[list[str]]:
+    """The one-file kit that the site offers: name, size in bytes, SHA-256."""
+    kit = make_kit.pack(make_kit.members(tree.root))
+    name = Path(make_kit.OUT).name
+    digest = hashlib.sha256(kit).hexdigest()
+    return [["file", "bytes", "SHA-256"], [f"`{name}`", f"{len(kit):,}", f"`{digest}`"]]
+
+
 TABLES: dict[str, Callable[[Tree], list[list[str]]]] = {
     "launcher-flags": launcher_flags,
     "launcher-env": launcher_env,
     "launcher-traps": launcher_traps,
+    "kit-file": kit_file,
     "guard-rules": guard_rules,
     "guard-cases": guard_cases,
 }

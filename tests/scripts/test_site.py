@@ -1,11 +1,14 @@
 """From chapter to page: rendering, counting figures, and the check of the built site."""
 
+import hashlib
+
 import pytest
 from minirepo import OTHER, PAGE
 
 from scripts import claims, figurehtml, generated, render, sitecheck, tables
 from scripts.chapters import ChapterError
 from scripts.report import Report
+from scripts.tree import Tree
 
 
 @pytest.fixture
@@ -157,3 +160,10 @@ def test_an_address_in_a_style_sheet_is_checked(tmp_path):
         "no such file in the site: n.png",
         "loads something from elsewhere: https://example.org/x.css",
     ]
+
+
+def test_the_site_offers_the_kit_with_a_checksum_that_verifies_it():
+    found = render.downloads(Tree(render.ROOT))
+    digest, name = found["downloads/miles-kit.pyz.sha256"].decode().split()
+    assert hashlib.sha256(found[f"downloads/{name}"]).hexdigest() == digest
+    assert digest in tables.kit_file(Tree(render.ROOT))[1][2]
