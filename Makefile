@@ -26,8 +26,8 @@ site: $(READY) ## build the manual into site/
 check: $(READY) ## recompute every number and test everything
 	@$(BIN) -m scripts.check
 
-check-claims: $(READY) ## check only claims, listings and commands
-	@$(BIN) -m scripts.check --only claims,listings,commands
+check-claims: $(READY) ## check only evidence, claims, listings and commands
+	@$(BIN) -m scripts.check --only evidence,claims,listings,commands
 
 check-containers: $(READY) ## test the kit against a real container engine (needs root)
 	@$(BIN) -m pytest tests/containers

@@ -100,7 +100,7 @@ def h200_steps() -> Figure:
     first = _time("first", whole[0], 1, "perf/step_time:step 0")
     middle = _time("median", median, 1, "perf/step_time:median:all")
     values = [
-        measured("steps", len(index), "", 0, what="steps", runs=[H200], kind="count"),
+        measured("steps", len(index), "", 0, what="steps", runs=[H200], kind="count", noun="steps"),
         first,
         middle,
         measured(
@@ -205,7 +205,16 @@ def h200_phases() -> Figure:
         {"phase": label, "column": column, "median_s": value.number}
         for (_, label, _, column), value in zip(phases, values, strict=True)
     ]
-    count = measured("steps", len(later), "", 0, what="steps:from 1", runs=[H200], kind="count")
+    count = measured(
+        "steps",
+        len(later),
+        "",
+        0,
+        what="steps:from 1",
+        runs=[H200],
+        kind="count",
+        noun="steps",
+    )
 
     def draw(style: Style) -> Any:
         made, ax = style.axes(2.9 if style.narrow else 2.6, left=False, grid=None)

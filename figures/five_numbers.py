@@ -151,7 +151,8 @@ def h200_zero_std() -> Figure:
     share = [100 * (a + b) / groups for a, b in zip(zero, one, strict=True)]
 
     def value(name: str, number: Any, unit: str, what: str, kind: str) -> Value:
-        return measured(name, number, unit, 0, what=what, runs=[run_id], kind=kind)
+        noun = {"steps": "steps"}.get(name, "groups") if kind == "count" else ""
+        return measured(name, number, unit, 0, what=what, runs=[run_id], kind=kind, noun=noun)
 
     values = [
         value("count_step0_zero", zero[0], "", "zero_std/count_0:step 0", "count"),
@@ -230,7 +231,14 @@ def h200_noise() -> Figure:
         _seeds("spread_range", (min(spreads), max(spreads)), 3, f"{_REWARD}:stdev over seeds"),
         _seeds("widest", max(widest), 2, f"{_REWARD}:widest distance of two seeds in a step"),
         measured(
-            "answers", answers_per_step, "", 0, what="answers per step", runs=SEEDS, kind="count"
+            "answers",
+            answers_per_step,
+            "",
+            0,
+            what="answers per step",
+            runs=SEEDS,
+            kind="count",
+            noun="answers",
         ),
     ]
     rows = [

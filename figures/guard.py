@@ -23,6 +23,13 @@ KILLED = "h200-miles/kill_noft"
 LAB = "h200-miles"
 WINDOW_S = 60  # one check of the watchdog looks back so far
 FINE = ("finished", "stopped")  # recorded verdicts of the runs that a guard must leave alone
+FAILED = "failed requests|requests|errors"
+_NOUNS = {
+    **dict.fromkeys(("errors", "least_minute", "busy_errors", "busy_minute"), FAILED),
+    "pauses": "pauses|times",
+    "offsets": "offsets",
+}
+LOGS = "logs|runs"
 RULE_OF_THREE = 3  # no event in n trials: at 95 percent confidence the rate is at most 3/n
 
 _KILL = re.compile(rb"^# (\d{4}-\d\d-\d\dT[\d:.]+)Z killer: ", re.MULTILINE)
@@ -52,7 +59,7 @@ def gb10_dead() -> Figure:
     normal = {
         "runs that ended normally": _count("normal_runs", "normal-runs"),
         "failed requests in all of them": published(
-            "normal_errors", "gb10", "normal-runs-503", kind="count", unit=""
+            "normal_errors", "gb10", "normal-runs-503", kind="count", unit="", noun=FAILED
         ),
     }
     groups = {
@@ -152,18 +159,28 @@ def kill() -> Figure:
     stop_from, stop_to = table["seconds"]
     windows = [sum(counts[at : at + WINDOW_S]) for at in range(len(counts) - WINDOW_S + 1)]
 
-    def value(name: str, number: Any, unit: str, what: str, kind: str = "count") -> Value:
-        return measured(name, number, unit, 0, what=what, runs=[KILLED], kind=kind)
+    def value(
+        name: str, number: Any, unit: str, what: str, kind: str = "count", noun: str = ""
+    ) -> Value:
+        return measured(name, number, unit, 0, what=what, runs=[KILLED], kind=kind, noun=noun)
 
     values = [
-        value("total", total, "failed requests", "retries:total"),
+        value("total", total, "failed requests", "retries:total", noun=FAILED),
         value("watched", len(counts), "s", "retries:per_second:length", "metric"),
-        value("per_second", statistics.median(counts), "", "retries:per_second:median"),
-        value("most_per_second", max(counts), "", "retries:per_second:maximum"),
+        value(
+            "per_second", statistics.median(counts), "", "retries:per_second:median", noun=FAILED
+        ),
+        value("most_per_second", max(counts), "", "retries:per_second:maximum", noun=FAILED),
         value("least_window", min(windows), "failed requests", "retries:least in 60 s"),
         value("death_line", said_dead, "s", "kill to the engine's own line", "metric"),
         value("first_retry_after_kill_s", to_first, "s", "kill to first retry", "metric"),
-        value("max_attempt", run.fact("retries", "max_attempt"), "", "retries:max_attempt"),
+        value(
+            "max_attempt",
+            run.fact("retries", "max_attempt"),
+            "",
+            "retries:max_attempt",
+            noun="attempts",
+        ),
         value("steps", len(run.index), "steps", "steps"),
     ]
     after = [offset + at for at in range(len(counts))]
@@ -242,13 +259,24 @@ def detection() -> Figure:
     hours = sum(row.hours for row in healthy)
     fine = [row.run for row in healthy]
 
-    def over(name: str, number: Any, unit: str, digits: int, what: str, kind: str) -> Value:
-        return measured(name, number, unit, digits, what=what, runs=fine, kind=kind)
+    def over(
+        name: str, number: Any, unit: str, digits: int, what: str, kind: str, noun: str = ""
+    ) -> Value:
+        return measured(name, number, unit, digits, what=what, runs=fine, kind=kind, noun=noun)
 
     bound = 100 * RULE_OF_THREE / len(healthy)
     values = [
-        measured("logs", len(found), "", 0, what="runs:runs", runs=everything, kind="count"),
-        over("healthy", len(healthy), "", 0, "guard:logs that must not be stopped", "count"),
+        measured(
+            "logs",
+            len(found),
+            "",
+            0,
+            what="runs:runs",
+            runs=everything,
+            kind="count",
+            noun="logs|runs",
+        ),
+        over("healthy", len(healthy), "", 0, "guard:logs that must not be stopped", "count", LOGS),
         over("hours", hours, "h", 1, "guard:hours of log", "metric"),
         over(
             "false_stops",
@@ -257,9 +285,12 @@ def detection() -> Figure:
             0,
             "guard:healthy logs stopped at any offset",
             "count",
+            LOGS,
         ),
         over("bound", bound, "percent", 0, "guard:3 over healthy logs", "share"),
-        over("bound_hours", RULE_OF_THREE / hours, "", 1, "guard:3 over hours", "metric"),
+        over(
+            "bound_hours", RULE_OF_THREE / hours, "", 1, "guard:3 over hours", "metric", "an hour"
+        ),
         measured(
             "killed_stops",
             dead.stopped,
@@ -268,6 +299,7 @@ def detection() -> Figure:
             what="guard:offsets that stop",
             runs=[KILLED],
             kind="count",
+            noun="offsets",
         ),
         measured(
             "killed_stop",
@@ -279,7 +311,14 @@ def detection() -> Figure:
             kind="metric",
         ),
         measured(
-            "offsets", dead.offsets, "", 0, what="guard:offsets", runs=everything, kind="count"
+            "offsets",
+            dead.offsets,
+            "",
+            0,
+            what="guard:offsets",
+            runs=everything,
+            kind="count",
+            noun="offsets|start times",
         ),
     ]
     rows = [
@@ -371,4 +410,5 @@ def _marks(name: str, data: bytes) -> tuple[str, str]:
 
 
 def _count(name: str, value_id: str) -> Value:
-    return published(name, "gb10", value_id, kind="count", unit="")
+    noun = _NOUNS.get(name, "")
+    return published(name, "gb10", value_id, kind="count", unit="", noun=noun)

@@ -30,15 +30,16 @@ def front_runs() -> Figure:
     everything = [run.id for run in runs]
     finished = [row for row in rows if row["ended"] == _ENDED["finished"]]
 
-    def count(name: str, number: int) -> Value:
-        return measured(name, number, "", 0, what=f"runs:{name}", runs=everything, kind="count")
+    def count(name: str, number: int, noun: str = "runs") -> Value:
+        what = f"runs:{name}"
+        return measured(name, number, "", 0, what=what, runs=everything, kind="count", noun=noun)
 
     return Figure(
         shape="A table with one row for each stored run.",
         values=[
             count("runs", len(rows)),
             count("finished", len(finished)),
-            count("retries_total", sum(row["retries"] for row in rows)),
+            count("retries_total", sum(row["retries"] for row in rows), "failed requests|requests"),
         ],
         rows=rows,
         columns={

@@ -18,17 +18,27 @@ def measured(
     runs: Sequence[str],
     kind: str,
     note: str = "",
+    noun: str = "",
 ) -> Value:
     """A value computed from stored runs; `what` says how, for example
-    'perf/step_time:median:all'."""
+    'perf/step_time:median:all'. `noun` says what a number without a unit counts."""
     quantity = f"{'+'.join(sorted(runs))}:{what}"
-    return Value(name, number, unit, digits, quantity, tuple(runs), kind, note)
+    return Value(name, number, unit, digits, quantity, tuple(runs), kind, note, noun)
 
 
-def published(name: str, lab: str, value_id: str, *, kind: str, unit: str | None = None) -> Value:
+def published(
+    name: str,
+    lab: str,
+    value_id: str,
+    *,
+    kind: str,
+    unit: str | None = None,
+    noun: str = "",
+) -> Value:
     """A value of a lab's reported.toml at its printed precision.
 
-    unit: replaces the unit of the source, '' for a bare number.
+    unit: replaces the unit of the source, '' for a bare number. noun: what that number counts, by
+    default the unit of the source.
     """
     found = reported.reported(lab, value_id)
     note = f"contradiction: {found.contradiction}" if found.contradiction else ""
@@ -41,4 +51,5 @@ def published(name: str, lab: str, value_id: str, *, kind: str, unit: str | None
         found.runs,
         kind,
         note,
+        noun or (found.unit if unit == "" else ""),
     )

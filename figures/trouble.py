@@ -5,7 +5,8 @@ from __future__ import annotations
 from figures.registry import Figure, figure
 from figures.sources import published
 
-# entry, what, name of the value, id in reported.toml, kind, unit (None: that of the source)
+# entry, what, name of the value, id in reported.toml, kind, unit (None: that of the source). The
+# 503 lines of the source are failed requests.
 _ROWS = (
     ("reward import", "time the job stayed up", "import_hours", "import-test-hours", "time", None),
     ("reward import", "503 lines in that time", "import_503", "import-test-503", "count", ""),
@@ -22,12 +23,14 @@ _ROWS = (
     ("open requests", "client cost with them", "cost_high", "client-cost-1536", "time", None),
 )
 
+_NOUNS = {"import_503": "failed requests|requests|lines"}
+
 
 @figure("fig-7-1-reported")
 def reported_numbers() -> Figure:
     """One row a published number: the entry that cites it, what it is, and the number."""
     values = [
-        published(name, "gb10", value_id, kind=kind, unit=unit)
+        published(name, "gb10", value_id, kind=kind, unit=unit, noun=_NOUNS.get(name, ""))
         for _, _, name, value_id, kind, unit in _ROWS
     ]
     return Figure(

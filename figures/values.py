@@ -62,6 +62,7 @@ class Value:
     runs      ids of the runs it comes from ('h200-miles/plain_s1234'); reported: 'gb10/plain'
     kind      time, memory, share, count or metric
     note      what a reader must know about it (for example the id of a contradiction)
+    noun      what a bare count counts, 'groups', or all its names: 'failed requests|requests'
     """
 
     name: str
@@ -72,6 +73,7 @@ class Value:
     runs: tuple[str, ...] = ()
     kind: str = "metric"
     note: str = field(default="", compare=False)
+    noun: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

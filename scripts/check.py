@@ -163,6 +163,7 @@ CHECKS: dict[str, Callable[[Path], Report]] = {
     "summaries": reports("summaries"),
     "reported": messages("check_reported", "files"),
     "second": messages("second_computation", "runs"),
+    "evidence": reports("evidence_check"),
     "claims": reports("claims"),
     "figures": reports("drawings"),
     "listings": reports("listings"),

@@ -7,6 +7,7 @@ folder first on its path and the standard library's `numbers` must stay importab
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, InvalidOperation
 
@@ -83,20 +84,32 @@ WORDS |= {word: 20 + 10 * place for place, word in enumerate(_TENS)}
 WORDS |= {f"{tens}-{unit}": WORDS[tens] + WORDS[unit] for tens in _TENS for unit in _SMALL[1:10]}
 WORDS |= {"hundred": 100, "a hundred": 100, "one hundred": 100, "thousand": 1000}
 
+# Words that end the search for a counted noun: in "from 3 the runs" nothing counts runs.
+STOP = (
+    "the|a|an|in|to|and|or|is|are|was|were|be|for|with|on|by|at|from|as|that|this|these|it|you|its|"
+    "when|if|per|has|have|into|than|then|but|not|so|only|after|before|until|while|which|who|what"
+)
+
 _UNITS = {spelling: unit for unit, spellings in MEASURES.items() for spelling in spellings}
 _PLURAL = {plural: noun for noun, plural in COUNTED.items()}
 
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+\u2212]?\d+)?"
-_SIGN = r"[-+\u2212]?"
-_WORD = "|".join(sorted(map(re.escape, WORDS), key=len, reverse=True))
+SIGN = r"[-+\u2212]?"
+NUMBER_WORD = "|".join(sorted(map(re.escape, WORDS), key=len, reverse=True))
+_SCALES = {"thousand": 3, "million": 6, "billion": 9}
+_SCALE = "|".join(_SCALES)
 _UNIT = r"[^\W\d_][^\d,;:()]*|%|\u00d7|°C"
 _FULL = re.compile(
-    rf"(?P<low>{_SIGN}{NUMBER}|(?i:{_WORD})(?![a-z]))"
+    rf"(?:(?:about|around|roughly)\s+)?"
+    rf"(?P<low>{SIGN}{NUMBER}|(?i:{NUMBER_WORD})(?![a-z]))(?:\s(?P<scale1>{_SCALE})\b)?"
     rf"(?:\s*-?(?P<unit1>%|\u00d7|°C|[^\W\d_]+))??"
     rf"(?:(?:\s*[\u2013\u2014]\s*|-|\s+(?:to|and)\s+)"
-    rf"(?P<high>{_SIGN}{NUMBER}|(?i:{_WORD})(?![a-z])))?"
+    rf"(?P<high>{SIGN}{NUMBER}|(?i:{NUMBER_WORD})(?![a-z]))(?:\s(?P<scale>{_SCALE})\b)?)?"
     rf"(?:\s*-?(?P<unit>{_UNIT}))?"
 )
+
+
+_EXPONENT = re.compile(r"\d[eE][-+\u2212]?\d")
 
 
 class QuantityError(ValueError):
@@ -171,8 +184,10 @@ def parse(text: str) -> Quantity:
         unit = canonical_unit(f"{match['unit1']} {match['unit'] or ''}".strip())
     elif first_unit and first_unit != unit:
         raise QuantityError(f"{clean!r} has two units")
-    high = None if match["high"] is None else to_decimal(match["high"])
-    return Quantity(clean, to_decimal(match["low"]), high, unit)
+    scale = _SCALES.get(match["scale"] or "", 0)
+    high = None if match["high"] is None else to_decimal(match["high"]).scaleb(scale)
+    low = to_decimal(match["low"]).scaleb(_SCALES.get(match["scale1"] or "", scale))
+    return Quantity(clean, low, high, unit)
 
 
 def is_measure(unit: str) -> bool:
@@ -180,19 +195,16 @@ def is_measure(unit: str) -> bool:
     return unit in MEASURES
 
 
-def unit_problem(written: str, expected: str) -> str | None:
+def unit_problem(written: str, expected: str, nouns: Collection[str] = ()) -> str | None:
     """Why canonical unit `written` does not state `expected`, or None when it does.
 
     A count may leave its noun out ("12" for 12 steps), a measure may not. A value without a unit
-    may be written with a noun ("12 steps"), not with a measure.
+    may be written with one of its own `nouns` (canonical) and with nothing else.
     """
-    if written == expected or (not written and not is_measure(expected)):
+    if written == expected or (not is_measure(expected) and (not written or written in nouns)):
         return None
-    if not expected and not is_measure(written):
-        return None
-    if not is_measure(expected) and written.endswith(" " + expected):
-        return None
-    return f"unit {written or 'missing'!r}, expected {expected or 'none'!r}"
+    wanted = " or ".join([expected or "none", *(noun for noun in nouns if noun != expected)])
+    return f"unit {written or 'missing'!r}, expected {wanted!r}"
 
 
 def exact(number: float | int | Decimal) -> Decimal:
@@ -209,16 +221,23 @@ def rounds_to(number: Decimal, written: Decimal) -> bool:
     )
 
 
-def mismatch(written: Quantity, shown: Quantity, numbers: tuple[Decimal, ...]) -> str | None:
+def mismatch(
+    written: Quantity,
+    shown: Quantity,
+    numbers: tuple[Decimal, ...],
+    nouns: Collection[str] = (),
+) -> str | None:
     """Why `written` does not state the value displayed as `shown`, or None when it does.
 
     At the displayed precision the digits must be the displayed ones. With fewer decimals they must
     be a correct rounding of `numbers` (one number, or the two ends of a range), not of the display.
     More decimals than displayed are refused: nothing vouches for them.
     """
-    problem = unit_problem(written.unit, shown.unit)
+    problem = unit_problem(written.unit, shown.unit, nouns)
     if problem:
         return problem
+    if _EXPONENT.search(written.text) and not _EXPONENT.search(shown.text):
+        return "an exponent that the figure does not show"
     if (written.high is None) != (shown.high is None):
         return "a range" if written.high is not None else "one number for a range"
     ends = [(written.low, shown.low, numbers[0])]
@@ -233,53 +252,3 @@ def mismatch(written: Quantity, shown: Quantity, numbers: tuple[Decimal, ...]) -
         if place > display_place and not rounds_to(number, end):
             return "not a correct rounding"
     return None
-
-
-# -- finding measured-looking numbers in prose ---------------------------------------------------
-
-# Words that end the search for a counted noun: in "from 3 the runs" nothing counts runs.
-_STOP = (
-    "the|a|an|in|to|and|or|is|are|was|were|be|for|with|on|by|at|from|as|that|this|these|it|you|its|"
-    "when|if|per|has|have|into|than|then|but|not|so|only|after|before|until|while|which|who|what"
-)
-_SYMBOLS = "|".join(
-    re.escape(s)
-    for s in sorted(_UNITS, key=len, reverse=True)
-    if s not in {"x", "fold", "degrees"} or s == "\u00d7"
-)
-_PLURALS = "|".join(sorted(_PLURAL, key=len, reverse=True))
-_SINGULARS = "|".join(sorted(COUNTED, key=len, reverse=True))
-# A count is whole ("5.3 seeds" is a section that seeds something) unless it is in millions.
-_WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
-_INTEGER = rf"(?:{_WHOLE}(?:\.\d+)?\s(?:thousand|million|billion)|{_WHOLE}(?!\.\d)k?)"
-_BETWEEN = r"(?:\s?[\u2013\u2014-]\s?|\s(?:to|and|or|of)\s)"
-_RANGE = rf"{_SIGN}{NUMBER}(?:{_BETWEEN}{_SIGN}{NUMBER})?"
-_COUNT = rf"{_INTEGER}(?:{_BETWEEN}{_INTEGER})?"
-_ADJECTIVES = rf"(?:(?!(?:{_STOP})\b)[a-z][a-z-]*\s){{0,2}}"
-_EDGE = r"(?<![\w.,\u2212])(?<!\w-)"
-_END = r"(?!\w)"
-_MEASURED = re.compile(
-    rf"{_EDGE}(?:{_RANGE}(?:\s?-?(?:{_SYMBOLS}|x|-fold)|\sdegrees){_END}"
-    rf"|{_COUNT}\s(?:of\s(?:the\s|its\s|our\s|your\s)?)?{_ADJECTIVES}(?:{_PLURALS}){_END}"
-    rf"|{_COUNT}-(?:{_SINGULARS}|{_PLURALS}){_END}"
-    rf"|1\s{_ADJECTIVES}(?:{_SINGULARS}){_END}"
-    rf"|{_SIGN}(?:0\.\d\d+|\d+\.\d\d\d+|{NUMBER}[eE][-+\u2212]?\d+)(?![\w.]*\w))",
-    re.IGNORECASE,
-)
-
-
-def find_measured(text: str) -> list[tuple[int, int]]:
-    """Spans of measured-looking numbers: digits with a measure or a counted noun, and metrics.
-
-    A metric is a bare decimal such as 0.53 or 1.2345 or 1e-9. Versions (0.5.16), dates, names with
-    digits (H200, SmolLM2-135M), section numbers (1.3) and ordinals (step 12) are not measured.
-    """
-    return [match.span() for match in _MEASURED.finditer(text)]
-
-
-_BARE = re.compile(rf"(?<![\w.])(?<!\w-){_SIGN}{NUMBER}(?![\w])")
-
-
-def find_numbers(text: str) -> list[tuple[int, int]]:
-    """Spans of every number that is not part of a name (H200, SmolLM2-135M)."""
-    return [match.span() for match in _BARE.finditer(text)]

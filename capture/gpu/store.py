@@ -3,7 +3,7 @@
 Makes `ROOT/out-LAB/RUN/` with the scrubbed, compressed log (`run.log.xz`), `run.toml` with
 the complete setup fingerprint, `summary.json`, and what else belongs to the run. The folder is
 built beside its place and renamed into it, so that it is there completely or not at all.
-An existing run is never changed.
+An existing run is never changed. `ROOT/EVIDENCE.sha256` gets the checksum of each file.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
+import checksums
 import logsource
 import runinfo
 import scrub
@@ -129,6 +130,8 @@ def store(args: argparse.Namespace) -> str:
             keep_samples(Path(args.samples), lab, args.word)
         building.chmod(0o755)
         building.rename(place)
+        new = [place, lab / Path(args.samples).name] if args.samples else [place]
+        checksums.add(root, new)
     finally:
         shutil.rmtree(building, ignore_errors=True)
         if made_lab and not any(lab.iterdir()):

@@ -65,11 +65,13 @@ def test_it_holds_what_the_list_names_and_nothing_else(pyz):
             (len(path.parts) == 1 and path.suffix == ".py")
             or path.name in ("summary.json", "run.toml", "lab.toml", "reported.toml")
             or path.parts[0] == "testcontainers"
+            or (len(path.parts) == 2 and path.suffix == ".csv")
         )
         assert fine, name
     runs = {path.parent.name for path in FOLDER.glob("out-*/*/summary.json")}
     assert runs == {Path(name).parts[1] for name in names if name.endswith("summary.json")}
     assert "out-gb10/reported.toml" in names
+    assert "out-h200-miles/gpu-samples-wave4.csv" in names
     assert {path.name for path in FOLDER.glob("*.py")} <= set(names)
 
 
