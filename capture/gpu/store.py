@@ -128,6 +128,7 @@ def store(args: argparse.Namespace) -> str:
         (building / "run.toml").write_text(text, encoding="utf-8")
         if args.samples:
             keep_samples(Path(args.samples), lab, args.word)
+        checksums.read(root)  # an unreadable list is found before anything is in place
         building.chmod(0o755)
         building.rename(place)
         new = [place, lab / Path(args.samples).name] if args.samples else [place]

@@ -7,6 +7,7 @@ import lzma
 import tomllib
 from pathlib import Path
 
+import checksums
 import kit
 import pytest
 import runinfo
@@ -330,6 +331,72 @@ def test_samples_are_kept_once_for_the_lab_and_never_replaced(out, tmp_path, cap
     assert call(out, log, "third", "--samples", samples, draft=draft_of("smoke")) == 2
     assert "other content" in capsys.readouterr().err
     assert not (out / "out-h200-miles/third").exists()
+
+
+def test_the_checksum_of_each_stored_file_is_listed_and_no_other_line_changes(out, tmp_path):
+    (out / checksums.NAME).write_text(f"{'0' * 64}  out-other/x/run.toml\n")
+    samples = LAB / "gpu-samples-wave4.csv"
+    assert (
+        call(out, plain_log(tmp_path), "smoke", "--samples", samples, draft=draft_of("smoke")) == 0
+    )
+    listed = checksums.parse((out / checksums.NAME).read_text())
+    lab = "out-h200-miles"
+    assert set(listed) == {
+        "out-other/x/run.toml", f"{lab}/gpu-samples-wave4.csv",
+        f"{lab}/smoke/run.log.xz", f"{lab}/smoke/run.toml",
+    }  # fmt: skip
+    for path in set(listed) - {"out-other/x/run.toml"}:
+        assert listed[path] == hashlib.sha256((out / path).read_bytes()).hexdigest()
+
+
+def test_a_broken_list_of_checksums_stores_nothing(out, tmp_path, capsys):
+    (out / checksums.NAME).write_text("x\n")
+    assert call(out, plain_log(tmp_path), "smoke", draft=draft_of("smoke")) == 2
+    assert "EVIDENCE.sha256:1: not SHA256" in capsys.readouterr().err
+    assert not (out / "out-h200-miles/smoke").exists()
+
+
+def test_a_draft_may_not_contradict_what_follows_from_the_command(out, tmp_path, capsys):
+    draft = draft_of("smoke")
+    draft["run"]["seed"] = 5
+    assert call(out, plain_log(tmp_path), "smoke", draft=draft) == 2
+    assert "run.seed: the log says 1234, the draft 5" in capsys.readouterr().err
+
+
+def test_a_wrong_reference_column_is_marked_even_when_no_draft_says_so(out, tmp_path):
+    draft = draft_of("plain_s4321")
+    del draft["unusable"]
+    assert call(out, plain_log(tmp_path, "plain_s4321"), "plain_s4321", draft=draft) == 0
+    rows = tomlio.load(out / "out-h200-miles/plain_s4321/run.toml")["unusable"]
+    assert [row["column"] for row in rows] == ["rollout/ref_log_probs", "train/kl_loss"]
+    assert all("at step 0 it is 2.02 away" in row["reason"] for row in rows)
+
+
+def reference_run(away, index=0):
+    columns = {"rollout/ref_log_probs": [-0.3 - away], "rollout/log_probs": [-0.3]}
+    return {
+        "rollouts": {"index": [index], "columns": columns},
+        "steps": {"index": [0], "columns": {"train/kl_loss": [0.1]}},
+    }
+
+
+WRONG = {
+    "ref-load": "/m", "hf-checkpoint": "/m", "attn-implementation": "sdpa",
+    "kl-loss-coef": 0.0, "kl-coef": 0.0,
+}  # fmt: skip
+
+
+def test_a_reference_is_judged_only_where_its_weights_are_those_of_the_policy():
+    assert set(runinfo.wrong_reference(WRONG, reference_run(0.11))) == {
+        "rollout/ref_log_probs", "train/kl_loss",
+    }  # fmt: skip
+    assert runinfo.wrong_reference(WRONG, reference_run(0.09)) == {}
+    assert runinfo.wrong_reference(WRONG, reference_run(2.0, index=3)) == {}
+    for name, value in (
+        ("ref-load", "/other"), ("attn-implementation", "flash_attention_2"), ("kl-coef", 0.1),
+        ("kl-loss-coef", 0.1),
+    ):  # fmt: skip
+        assert runinfo.wrong_reference({**WRONG, name: value}, reference_run(2.0)) == {}, name
 
 
 @pytest.mark.parametrize(
