@@ -5,6 +5,8 @@ here, so nothing is recomputed; what can be checked is that the file is well for
 printed text gives the stored number, and that the numbers agree with each other within their
 rounding.  Where they do not, the entry names the contradiction of
 ``manuals/data/seed-contradictions.yaml`` that says so; an entry whose numbers agree names none.
+A number that the source also printed as program output (``published.txt``) is compared with it
+there: its ``output`` is the text around it, and a number that stands there without one is an error.
 
 Exit codes: 0 all fine, 1 something is wrong, 2 bad usage, 3 found no reported.toml.
 """
@@ -12,6 +14,7 @@ Exit codes: 0 all fine, 1 something is wrong, 2 bad usage, 3 found no reported.t
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tomllib
 from collections.abc import Iterable
@@ -23,6 +26,8 @@ import yaml
 from scripts.intervals import RELATIONS, Interval, evaluate, names, parse_printed
 from scripts.reported import BY, ID, SCHEMA, UNITS, Reported, clock, stored
 
+# Numbers that stand in program output by more than chance: decimals, or four digits or more.
+DISTINCT = re.compile(r"\d\.\d|\d{4}")
 CONTRADICTIONS = Path("manuals/data/seed-contradictions.yaml")
 
 
@@ -125,6 +130,49 @@ def printed_errors(reported: Reported) -> None:
                     reported.error(kind, name, f"printed {printed!r} is not {shown}")
 
 
+def sections(text: str) -> dict[str, str]:
+    """Section -> its program output, each block with a newline before and after it."""
+    found: dict[str, str] = {}
+    for block in text.split("\n## section ")[1:]:
+        head, _, body = block.partition("\n")
+        name = head.partition(":")[0]
+        found[name] = found.get(name, "") + f"\n{body}\n"
+    return found
+
+
+def plain(printed: str) -> str:
+    """A printed number as a program prints it: without separators of thousands."""
+    return re.sub(r"(?<=\d),(?=\d{3})", "", printed)
+
+
+def token(text: str) -> str:
+    """A pattern that finds a number as a whole, not as a part of another one."""
+    return rf"(?<![\w.]){re.escape(text)}(?!\d|\.\d)"
+
+
+def output_errors(reported: Reported, published: str) -> None:
+    """Numbers that the published output prints otherwise, or that stand there without a tie."""
+    blocks = sections(published)
+    for kind in ("value", "setting"):
+        for entry in reported.table(kind):
+            printed, output = plain(entry["printed"]), entry.get("output")
+            places = {place["section"] for place in [entry, *entry.get("also", [])]}
+            near = [blocks[name] for name in sorted(places) if name in blocks]
+            if output is None:
+                if DISTINCT.search(printed) and any(re.search(token(printed), b) for b in near):
+                    text = f"{printed!r} stands in published.txt: tie it with `output`"
+                    reported.error(kind, entry["id"], text)
+                continue
+            head, hole, tail = output.partition("{}")
+            whole = re.escape(head) + token(printed) + re.escape(tail)
+            blocks_with_head = [block for block in near if head in block and tail in block]
+            if not hole or "{}" in tail:
+                reported.error(kind, entry["id"], f"output {output!r} needs exactly one {{}}")
+            elif not blocks_with_head or not all(re.search(whole, b) for b in blocks_with_head):
+                text = f"published.txt does not print {output.replace('{}', printed)!r}"
+                reported.error(kind, entry["id"], f"{text} in section {', '.join(sorted(places))}")
+
+
 def arithmetic_errors(reported: Reported) -> None:
     """Relations that fail without a contradiction, and contradictions that do not fail."""
     for entry in reported.table("arithmetic"):
@@ -183,7 +231,10 @@ def check_file(path: Path, label: str, known: tuple[set[str], set[str]]) -> list
         return reported.errors
     reference_errors(reported)
     printed_errors(reported)
-    if not reported.errors:
+    sound = not reported.errors  # only then can arithmetic be trusted to mean something
+    output = path.with_name("published.txt")
+    output_errors(reported, output.read_text(encoding="utf-8") if output.exists() else "")
+    if sound:
         arithmetic_errors(reported)
     return reported.errors
 
@@ -204,7 +255,7 @@ def check(root: Path) -> list[str]:
 def count(root: Path) -> dict[str, int]:
     """Numbers of values, printed places, settings, runs, arithmetic entries and lost tables."""
     out = dict.fromkeys(["files", "values", "places", "settings", "runs", "arithmetic"], 0)
-    out["contradictions"] = out["lost"] = 0
+    out["contradictions"] = out["lost"] = out["tied to output"] = 0
     for path in files(root):
         data = tomllib.loads(path.read_text(encoding="utf-8"))
         values = data.get("value", [])
@@ -216,6 +267,8 @@ def count(root: Path) -> dict[str, int]:
         out["arithmetic"] += len(data.get("arithmetic", []))
         out["contradictions"] += sum("contradiction" in e for e in data.get("arithmetic", []))
         out["lost"] += len(data.get("lost", []))
+        numbers = [*values, *data.get("setting", [])]
+        out["tied to output"] += sum("output" in entry for entry in numbers)
     return out
 
 

@@ -36,13 +36,14 @@ SCHEMA: dict[str, dict[str, tuple[Any, bool]]] = {
         **{"quantity": (TEXT, True), "stat": (TEXT, True), **NUMBERS, "unit": (TEXT, True)},
         **{"printed": (TEXT, True), "date": (TEXT, False), "qualifier": (TEXT, False)},
         **{"exact": (bool, False), "by": (TEXT, False), "conditions": (TEXT, True)},
-        **SIDES,
+        **{"output": (TEXT, False), **SIDES},
         "ambiguity": (TEXT, False),
     },
     "setting": {
         **{"id": (TEXT, True), **PLACE, "name": (TEXT, True), **NUMBERS, "unit": (TEXT, True)},
         **{"value": ((int, float, str), False), "printed": (TEXT, True), "by": (TEXT, False)},
-        **{"exact": (bool, False), "note": (TEXT, False), "qualifier": (TEXT, False), **SIDES},
+        **{"exact": (bool, False), "note": (TEXT, False), "qualifier": (TEXT, False)},
+        **{"output": (TEXT, False), **SIDES},
     },
     "run": {
         **{"id": (TEXT, True), "name": (TEXT, True), **PLACE, "differs": (TEXT, True)},

@@ -79,7 +79,7 @@ what = "4 of 10"
 
 @pytest.fixture
 def root(tmp_path):
-    for path in (REPORTED, check_reported.CONTRADICTIONS):
+    for path in (REPORTED, REPORTED.with_name("published.txt"), check_reported.CONTRADICTIONS):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path, tmp_path / path)
     return tmp_path
@@ -264,10 +264,81 @@ def test_published_output_stands_under_headers_that_name_a_section():
         assert body.strip()
 
 
-def test_numbers_of_the_published_output_are_the_reported_ones():
-    text = (ROOT / "capture/gpu/out-gb10/published.txt").read_text(encoding="utf-8")
-    for name in ("plain-kv-tokens", "plain-first-step-exact", "plain-gap-1", "kill-1-share"):
-        assert NUMBERS[name]["printed"] in text
+TIED = sorted(name for name, entry in NUMBERS.items() if "output" in entry)
+
+
+def bumped(printed):
+    """The printed text with its last digit changed, and the number of it."""
+    at = max(match.start() for match in re.finditer(r"\d", printed))
+    other = printed[:at] + str((int(printed[at]) + 1) % 10) + printed[at + 1 :]
+    return other, other.replace(",", "")
+
+
+def with_output(root, text=None):
+    """Put the program output beside the values; `text` in place of the stored one."""
+    place = REPORTED.with_name("published.txt")
+    stored = (ROOT / place).read_text(encoding="utf-8")
+    (root / place).write_text(stored if text is None else text, encoding="utf-8")
+    return root
+
+
+def test_enough_numbers_are_tied_to_the_published_output(root):
+    assert len(TIED) >= 80
+    assert check_reported.count(root)["tied to output"] == len(TIED)
+
+
+@pytest.mark.parametrize("name", TIED)
+def test_a_tied_number_whose_printed_text_and_value_are_changed_alike_is_named(root, name):
+    entry = NUMBERS[name]
+    kind = "value" if entry in DATA["value"] else "setting"
+    if isinstance(entry.get("value"), str):
+        printed = entry["printed"] + "x"
+        text = edit(TEXT, kind, name, "value", f'"{printed}"')
+    else:
+        printed, number = bumped(entry["printed"])
+        key, number = ("high", number.rpartition(" ")[2]) if "high" in entry else ("value", number)
+        text = TEXT if entry["unit"] == "clock" else edit(TEXT, kind, name, key, number)
+    text = edit(text, kind, name, "printed", f'"{printed}"')
+    errors = errors_of(with_output(root), text)
+    assert any(f" {name}: published.txt does not print" in error for error in errors), errors
+
+
+def test_a_changed_digit_of_a_metric_in_the_published_output_is_named(root):
+    stored = (ROOT / REPORTED.with_name("published.txt")).read_text(encoding="utf-8")
+    numbers = list(re.finditer(r"(?<=': )\d+\.\d+", stored))
+    assert len(numbers) == 12
+    for number in numbers:
+        text = f"{stored[: number.end() - 1]}{(int(stored[number.end() - 1]) + 1) % 10}"
+        text += stored[number.end() :]
+        assert errors_of(with_output(root, text), TEXT), number[0]
+
+
+@pytest.mark.parametrize("name", TIED)
+def test_a_distinct_number_that_stands_in_the_output_must_be_tied(root, name):
+    if not check_reported.DISTINCT.search(NUMBERS[name]["printed"]):
+        return
+    text = re.sub(
+        rf"(^id = \"{re.escape(name)}\"\n(?:(?!\[\[|id = ).+\n)*?)output = .+\n",
+        r"\1",
+        TEXT,
+        flags=re.M,
+    )
+    assert text != TEXT
+    errors = errors_of(with_output(root), text)
+    assert any(f" {name}: " in error and "tie it with `output`" in error for error in errors)
+
+
+def test_an_output_needs_one_hole_for_its_number(root):
+    for output in ("elapsed", "{} and {}"):
+        text = edit(TEXT, "value", "plain-weights-s", "output", f'"{output}"')
+        assert any("exactly one {}" in error for error in errors_of(with_output(root), text))
+
+
+def test_a_number_of_another_section_does_not_count(root):
+    stored = (ROOT / REPORTED.with_name("published.txt")).read_text(encoding="utf-8")
+    moved = stored.replace("## section 4.5:", "## section 4.6:")
+    errors = errors_of(with_output(root, moved), TEXT)
+    assert any(" det-time-1: published.txt does not print" in error for error in errors)
 
 
 def test_the_lab_file_and_the_values_name_the_same_machine_and_image():
