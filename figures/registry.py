@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import figures
-from figures import evidence, strength
+from figures import evidence, strength, wording
 from figures.evidence import Access, EvidenceError
 from figures.values import Value
 
@@ -164,7 +164,8 @@ class BuiltFigure:
 
     def wording_errors(self, text: str, names: Sequence[str] = ()) -> list[str]:
         """What a sentence with these values says beyond its evidence."""
-        return strength.wording_errors(text, self.claim_strength(names))
+        parts = [self.claim_strength([name]) for name in names]
+        return wording.claim_errors(text, self.claim_strength(names), parts)
 
     def _check(self) -> None:
         if not self.rows:

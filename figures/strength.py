@@ -33,25 +33,6 @@ IDENTITY = {
 CIRCUMSTANCE = {"shared": "GPU alone or shared"}
 MOST_NAMED = 5  # a badge that lists more is not read; the table of runs lists all
 
-_ONE_RUN = re.compile(
-    r"\b(?:one|an?|this|that|the|our|its|single)\b(?:[\s-]+[\w.,:/`'*+-]+){0,6}?[\s-]+run\b",
-    re.IGNORECASE,
-)
-_GENERAL = re.compile(
-    r"\b(?:always|usually|typically|generally|normally|commonly|never|often|tends? to|in general"
-    r"|as a rule|(?:every|any|each|all|most|many) runs?|(?:every|any) GPU"
-    r"|runs (?:take|need|give))\b",
-    re.IGNORECASE,
-)
-_COMPARATIVE = re.compile(
-    r"\b(?:than|versus|vs|compared|outperforms?|beats?|exceeds?|twice|thrice|halved?|doubled?"
-    r"|half (?:as|the|of)|times (?:as|the)|more|less|fewer|faster|slower|quicker|higher|lower"
-    r"|better|worse|best|worst|fastest|slowest|larger|smaller|bigger|greater|longer|shorter"
-    r"|cheaper|stronger|weaker|steadier|noisier|improves?|improved|reduces?|reduced|speed-?ups?"
-    r"|instead of)\b",
-    re.IGNORECASE,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Setup:
@@ -244,24 +225,3 @@ def _flags_that_differ(runs: Sequence[evidence.Run]) -> list[str]:
     """Flags that one run changed and another did not."""
     changed = [set(run.changed) for run in runs]
     return sorted(set().union(*changed) - set.intersection(*changed)) if changed else []
-
-
-def wording_errors(text: str, strength: Strength) -> list[str]:
-    """What the text says beyond its evidence, as messages; empty when the wording holds.
-
-    One run: the text must speak of one run ('in one run', 'this run', 'the 20-step run') and may
-    use no general word. Two setups: no comparative word.
-    """
-    errors = []
-    if strength.one_run:
-        if not _ONE_RUN.search(text):
-            errors.append("rests on one run and does not say so (write 'one run' or 'this run')")
-        for match in _GENERAL.finditer(text):
-            errors.append(f"rests on one run and says {match.group()!r}")
-    if len(strength.setups) > 1:
-        for match in _COMPARATIVE.finditer(text):
-            errors.append(
-                f"compares across two setups ({', '.join(strength.differs) or 'two labs'}): "
-                f"{match.group()!r}"
-            )
-    return errors

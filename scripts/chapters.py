@@ -19,8 +19,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 FILL = "\ufffc"  # stands in a block's text where a checked link was
-COMMAND_LANGUAGES = {"bash", "console", "sh", "shell"}
+COMMAND_LANGUAGES = {"bash", "console", "sh", "shell", "zsh"}
 _TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^>]*>", re.DOTALL)
+_ATTRIBUTE = re.compile(r"\b(?:title|alt|aria-label|summary|content)\s*=\s*[\"']([^\"']*)")
 _FRONT = re.compile(r"\A---\n(.*?)^---[ \t]*\n", re.DOTALL | re.MULTILINE)
 
 
@@ -34,11 +35,16 @@ class ChapterError(ValueError):
 
 @dataclass(frozen=True)
 class Fence:
-    """One fenced block. `line` is the line of its opening fence, 1-based."""
+    """One fenced block. `line` is the line of its opening fence, 1-based, and `end` of its last.
+
+    `language` is the first word of `info`, in lower case.
+    """
 
     line: int
     language: str
     content: str
+    end: int = 0
+    info: str = ""
 
     def line_of(self, needle: str) -> int:
         """Line of the first content line that starts with `needle`, else the fence's own."""
@@ -63,13 +69,15 @@ class Link:
 class Block:
     """One paragraph, heading, table cell or HTML block as plain text.
 
-    Inline code stands in `text` without its back-ticks; `code` lists its spans.
+    Inline code stands in `text` without its back-ticks; `code` lists its spans. `column` is the
+    head of a table cell's column.
     """
 
     text: str = ""
     links: list[Link] = field(default_factory=list)
     code: list[tuple[int, int]] = field(default_factory=list)
     heading: bool = False
+    column: str = ""
     _offsets: list[int] = field(default_factory=lambda: [0])
     _lines: list[int] = field(default_factory=lambda: [1])
 
@@ -180,27 +188,57 @@ def parse(path: str, source: str) -> Chapter:
     fences: list[Fence] = []
     blocks: list[Block] = []
     heading = False
+    heads: list[str] = []
+    column = -1
     for token in _markdown().parse(body):
         first = (token.map[0] if token.map else 0) + 1 + before
         if token.type == "heading_open":
             heading = True
         elif token.type == "heading_close":
             heading = False
+        elif token.type == "table_open":
+            heads = []
+        elif token.type == "tr_open":
+            column = -1
+        elif token.type in ("th_open", "td_open"):
+            column += 1
+        elif token.type in ("tr_close", "table_close"):
+            column = -1
         elif token.type == "fence":
-            language = token.info.strip().split(" ")[0]
-            fences.append(Fence(first, language, token.content))
+            info = token.info.strip()
+            end = (token.map[1] if token.map else 0) + before
+            language = info.split(" ")[0].lower()
+            fences.append(Fence(first, language, token.content, end, info))
         elif token.type == "inline":
             block = Block(heading=heading)
             _fill_block(block, token, first)
+            if column >= 0 and column == len(heads):
+                heads.append(block.text)
+            elif 0 <= column < len(heads):
+                block.column = heads[column]
             blocks.append(block)
+            blocks += _titles(token, first)
         elif token.type == "html_block":
             blocks.extend(_html_blocks(token.content, first))
     return Chapter(path, front, source.split("\n")[1 : max(before - 1, 1)], fences, blocks)
 
 
+def _titles(token: Token, first: int) -> list[Block]:
+    """What a reader sees when he points at a link, an image or inline HTML."""
+    found = [str(child.attrGet("title") or "") for child in token.children or []]
+    for child in token.children or []:
+        if child.type == "html_inline":
+            found += [unescape(value) for value in _ATTRIBUTE.findall(child.content)]
+    return [Block.of(text, first) for text in found if text.strip()]
+
+
 def _html_blocks(content: str, first: int) -> list[Block]:
+    attributes = [
+        Block.of(unescape(match[1]), first + content.count("\n", 0, match.start()))
+        for match in _ATTRIBUTE.finditer(content)
+    ]
     blanked = _TAG.sub(lambda m: "\n" * m[0].count("\n") or "", content)
-    return [
+    return attributes + [
         Block.of(unescape(text), first + offset)
         for offset, text in enumerate(blanked.splitlines())
         if text.strip()

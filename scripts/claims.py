@@ -14,15 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scripts import exemptions, figblocks, quantities
-from scripts.chapters import COMMAND_LANGUAGES, Block, Chapter, ChapterError, Link, parse
+from figures import wording
+from scripts import context, exemptions, figblocks, findnumbers, quantities, unlinked
+from scripts.chapters import FILL, Block, Chapter, ChapterError, Link, parse
 from scripts.figblocks import FigureBlock
 from scripts.figuredata import Book, BookError, open_book
 from scripts.report import Report
 from scripts.tree import ROOT, Tree
 
-CHECKED_FENCES = {"figure", "listing", "table"}
 FIGURE_LINK = re.compile(r"(?P<page>[^#]*)#(?P<id>fig-[a-z0-9-]+)(?::(?P<name>\w+))?")
+
+_ORDINAL = re.compile(r"\bstep\s\Z", re.IGNORECASE)  # "step 0" names a step and counts nothing
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"\u201d')]*\s+(?=[A-Z\"\u201c`'*(])")
 
 
 @dataclass
@@ -93,8 +96,9 @@ def check_claims(pages: Pages, exempt: Mapping[str, exemptions.Exemptions], repo
     for (path, figure_id), block in pages.blocks.items():
         figure = pages.figures.get(figure_id)
         for key, template, line in block.texts():
-            for start, end in quantities.find_numbers(figblocks.blanked(template)):
-                if not exempt[path].allow(template, start, end):
+            for start, end in findnumbers.find_numbers(figblocks.blanked(template)):
+                ordinal = _ORDINAL.search(template[:start])
+                if not ordinal and not exempt[path].allow(template, start, end):
                     number = template[start:end]
                     text = f"{key} of {figure_id} types {number!r}; use a value or an exemption"
                     report.error(path, line, text)
@@ -109,18 +113,33 @@ def check_claims(pages: Pages, exempt: Mapping[str, exemptions.Exemptions], repo
                     known = ", ".join(sorted(figure.values))
                     text = f"{key} of {figure_id} asks for {{{name}}}; the figure has {known}"
                     report.error(path, line, text)
-            if key == "claim" and set(names) <= set(figure.values):
-                texts = {name: value.text for name, value in figure.values.items()}
-                report.count("claims")
-                for problem in figure.wording_errors(figblocks.fill(template, texts), names):
-                    report.error(path, line, f"claim of {figure_id} {problem}")
+            if set(names) <= set(figure.values):
+                report.count("claims", key == "claim")
+                for problem in sentence_problems(figure, key, template):
+                    report.error(path, line, f"{key} of {figure_id} {problem}")
+
+
+def sentence_problems(figure: Any, key: str, template: str) -> list[str]:
+    """What the title, claim or caption of a figure says that its values do not."""
+    texts = {name: value.text for name, value in figure.values.items()}
+    text, spans = figblocks.fill_with_spans(template, texts)
+    found = []
+    for name, start, end in spans:
+        value = figure.values[name]
+        unit = quantities.canonical_unit(value.unit) if text[start:end] == value.text else ""
+        problem = context.problem(text, start, end, unit, context.nouns_of(value))
+        if problem:
+            found.append(f"states {{{name}}} and {problem}")
+    if key == "claim":
+        return found + figure.wording_errors(text, [name for name, _, _ in spans])
+    return found + wording.sentence_errors(text, [figure.strength])
 
 
 def check_links(pages: Pages, report: Report) -> dict[str, list[Link]]:
     """Check every link into a figure. Returns the links that state a value, by page."""
     stating: dict[str, list[Link]] = defaultdict(list)
     for path, chapter in pages.chapters.items():
-        for link in chapter.links:
+        for block, link in [(b, found) for b in chapter.blocks for found in b.links]:
             match = FIGURE_LINK.fullmatch(link.href)
             if match is None:
                 if "#fig-" in link.href:
@@ -136,13 +155,14 @@ def check_links(pages: Pages, report: Report) -> dict[str, list[Link]]:
                 report.error(path, link.line, text)
             elif match["name"]:
                 stating[path].append(link)
-                _check_number(pages, path, link, match["id"], match["name"], report)
+                _check_number(pages, path, block, link, match, report)
     return stating
 
 
 def _check_number(
-    pages: Pages, path: str, link: Link, figure_id: str, name: str, report: Report
+    pages: Pages, path: str, block: Block, link: Link, match: re.Match[str], report: Report
 ) -> None:
+    figure_id, name = match["id"], match["name"]
     figure = pages.figures.get(figure_id)
     if figure is None:
         return  # its block has an error of its own
@@ -158,6 +178,41 @@ def _check_number(
         computed = describe(value, figure.tier)
         text = f"{link.text!r} is written, {computed} at {figure_id}:{name}; {problem}"
         report.error(path, link.line, text)
+        return
+    stated = quantities.unit_of(link.text)
+    problem = context.problem(block.text, link.start, link.end, stated, context.nouns_of(value))
+    if problem:
+        text = f"{link.text!r} states {figure_id}:{name} = {value.text!r}, but {problem}"
+        report.error(path, link.line, text)
+
+
+def check_prose(pages: Pages, stating: Mapping[str, list[Link]], report: Report) -> None:
+    """Hold each sentence that links numbers to the evidence of all of them."""
+    for path, chapter in pages.chapters.items():
+        linked = {id(link) for link in stating[path]}
+        for block in chapter.blocks:
+            links = [link for link in block.links if id(link) in linked]
+            text = block.without([(link.start, link.end) for link in links])
+            for start, end in sentences(text):
+                strengths = []
+                for link in links:
+                    match = FIGURE_LINK.fullmatch(link.href)
+                    figure = pages.figures.get(match["id"]) if match else None
+                    if start <= link.start < end and figure and match["name"] in figure.values:
+                        strengths.append(figure.claim_strength([match["name"]]))
+                if not strengths:
+                    continue
+                report.count("sentences with numbers")
+                for problem in wording.sentence_errors(text[start:end], strengths):
+                    said = text[start:end].replace(FILL, "").strip()[:60]
+                    line = block.line_at(start)
+                    report.error(path, line, f"the sentence {said!r}... {problem}")
+
+
+def sentences(text: str) -> list[tuple[int, int]]:
+    """Spans of the sentences of a paragraph."""
+    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
+    return list(zip([0, *ends], [*ends, len(text)], strict=True))
 
 
 def number_problem(text: str, value: Any) -> str | None:
@@ -173,54 +228,8 @@ def number_problem(text: str, value: Any) -> str | None:
         shown = quantities.parse(value.text)
     except quantities.QuantityError:
         return "the value is no number, so its exact text must be written"
-    return quantities.mismatch(written, shown, tuple(map(quantities.exact, value.numbers)))
-
-
-def check_unlinked(
-    pages: Pages,
-    stating: Mapping[str, list[Link]],
-    exempt: Mapping[str, exemptions.Exemptions],
-    report: Report,
-) -> None:
-    """Every measured-looking number of the prose is a checked link or exempt."""
-    for path, chapter in pages.chapters.items():
-        linked = {id(link) for link in stating.get(path, [])}
-        outside = [
-            Block.of(str(chapter.front[key]), chapter.front_line(f"{key}:"))
-            for key in ("title", "outcome")
-            if key in chapter.front
-        ]
-        for block in outside + fence_lines(chapter) + chapter.blocks:
-            spans = [(link.start, link.end) for link in block.links if id(link) in linked]
-            text = block.without(spans).replace("\u00a0", " ").replace("\u202f", " ")
-            for start, end in quantities.find_measured(text):
-                report.count("numbers that look measured")
-                if not exempt[path].allow(text, start, end):
-                    message = f"number without evidence: {text[start:end]!r}; link it or exempt it"
-                    report.error(path, block.line_at(start), message)
-
-
-def fence_lines(chapter: Chapter) -> list[Block]:
-    """Lines of code blocks in which a number is still a claim.
-
-    Those are all lines of a block that nothing else checks, and the comments of shell blocks. A
-    `text` block straight under a bash block is its output, which tests/manuals compares.
-    """
-    found = []
-    command_end = 0
-    for fence in chapter.fences:
-        output = fence.language == "text" and fence.line == command_end + 2
-        if fence.language == "bash":
-            command_end = fence.line + fence.content.count("\n") + 1
-        if fence.language in CHECKED_FENCES or output:
-            continue
-        shell = fence.language in COMMAND_LANGUAGES
-        for number, text in enumerate(fence.content.splitlines(), start=fence.line + 1):
-            if shell:
-                text = text[text.find("# ") :] if "# " in text else ""
-            if text.strip():
-                found.append(Block.of(text, number))
-    return found
+    numbers = tuple(map(quantities.exact, value.numbers))
+    return quantities.mismatch(written, shown, numbers, context.nouns_of(value))
 
 
 def check_use(pages: Pages, report: Report) -> None:
@@ -229,6 +238,8 @@ def check_use(pages: Pages, report: Report) -> None:
         cells = [cell for row in (figure.table or []) for cell in row]
         for name, value in figure.values.items():
             report.count("values")
+            if getattr(value, "kind", "") == "count" and not context.nouns_of(value):
+                report.error("figures/", 0, f"{figure_id}:{name} counts something without a noun")
             if name in pages.used[figure_id] or any(_in_cell(value, cell) for cell in cells):
                 continue
             block = pages.first_block(figure_id)
@@ -267,7 +278,8 @@ def check_tree(tree: Tree, book: Book, recipe: Mapping[str, str] | None = None) 
     exempt = {path: exemptions.read(chapter, report) for path, chapter in pages.chapters.items()}
     check_claims(pages, exempt, report)
     stating = check_links(pages, report)
-    check_unlinked(pages, stating, exempt, report)
+    check_prose(pages, stating, report)
+    unlinked.check_unlinked(pages.chapters, stating, exempt, report)
     check_use(pages, report)
     check_agreement(pages, report)
     exemptions.verify(tree, list(exempt.values()), report, recipe)

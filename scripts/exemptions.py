@@ -9,12 +9,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scripts import quantities
+from scripts import context, findnumbers, quantities
 from scripts.chapters import Chapter
 from scripts.report import Report
 from scripts.tree import Tree
 
+#: what the number of a setting counts; a setting that is not here stands for a bare number
+COUNTS: dict[str, tuple[str, ...]] = {
+    "--rollout-batch-size": ("prompt", "group"),
+    "--n-samples-per-prompt": ("answer", "sample"),
+    "--global-batch-size": ("sample", "answer"),
+    "--rollout-max-response-len": ("token",),
+    "--num-rollout": ("step", "rollout"),
+    "MILES_NUM_ROLLOUT": ("step", "rollout"),
+    "--num-steps-per-rollout": ("update",),
+    "--actor-num-gpus-per-node": ("gpu",),
+    "--rollout-num-gpus": ("gpu",),
+    "--eval-interval": ("step", "rollout"),
+    "--save-interval": ("step", "rollout"),
+    "--max-tokens-per-gpu": ("token",),
+}
+REPORTED_SETTING = re.compile(r"(?P<lab>[\w-]+):(?P<id>[\w-]+)")
 RUN_SETTING = re.compile(r"(?P<run>[\w.-]+/[\w.-]+)\s+(?P<flag>--[\w-]+)")
+
+
+MIN_REASON = 3  # words
 
 
 @dataclass
@@ -119,6 +138,18 @@ def run_setting(tree: Tree, run: str, flag: str) -> str | None:
     return None
 
 
+def reported_setting(tree: Tree, lab: str, name: str) -> tuple[str | None, str]:
+    """Printed number and unit of a published setting or value of a lab, (None, "") when absent."""
+    path = f"capture/gpu/out-{lab}/reported.toml"
+    if not tree.exists(path):
+        return None, ""
+    whole = tomllib.loads(tree.text(path))
+    for entry in [*whole.get("setting", []), *whole.get("value", [])]:
+        if entry.get("id") == name:
+            return str(entry["printed"]), str(entry.get("unit", ""))
+    return None, ""
+
+
 def verify(
     tree: Tree,
     pages: list[Exemptions],
@@ -135,7 +166,11 @@ def verify(
             report.count("exemptions")
             if not entry.used:
                 report.error(page.path, entry.line, f"exemption is not used: {entry.text!r}")
+            if len(findnumbers.find_numbers(entry.text)) > 1:
+                report.error(page.path, entry.line, f"exempts more than one number: {entry.text!r}")
             if entry.reason:
+                if len(entry.reason.split()) < MIN_REASON:
+                    report.error(page.path, entry.line, f"is no reason: {entry.reason!r}")
                 report.notes.append(f"exempt {page.path}: {entry.text!r} ({entry.reason})")
             else:
                 report.notes.append(f"exempt {page.path}: {entry.text!r} = {entry.setting}")
@@ -150,13 +185,18 @@ def _verify_setting(
     recipe: Mapping[str, str],
 ) -> None:
     match = RUN_SETTING.fullmatch(entry.setting)
+    place = REPORTED_SETTING.fullmatch(entry.setting)
     actual = recipe.get(entry.setting)
+    counts = COUNTS.get(match["flag"] if match else entry.setting, ())
     if match:
         actual = run_setting(tree, match["run"], match["flag"])
+    elif place:
+        actual, unit = reported_setting(tree, place["lab"], place["id"])
+        counts = (quantities.canonical_unit(unit),) if unit else ()
     if actual is None:
         report.error(path, entry.line, f"setting {entry.setting!r} is in no recipe or run.toml")
         return
-    spans = quantities.find_numbers(entry.text)
+    spans = findnumbers.find_numbers(entry.text)
     if len(spans) != 1:
         report.error(path, entry.line, f"a setting exempts exactly one number: {entry.text!r}")
         return
@@ -168,3 +208,12 @@ def _verify_setting(
         same = False
     if not same:
         report.error(path, entry.line, f"{entry.text!r} is written, {entry.setting} is {actual!r}")
+        return
+    problem = context.problem(entry.text, start, end, "", counts)
+    if not problem and not any(
+        quantities.canonical_unit(word) in counts for word in re.split(r"[\s-]+", entry.text[end:])
+    ):
+        measure = next((unit for unit in counts if quantities.is_measure(unit)), "")
+        problem = f"the unit {measure!r} is missing" if measure else None
+    if problem:
+        report.error(path, entry.line, f"{entry.text!r} is no value of {entry.setting}: {problem}")

@@ -54,6 +54,18 @@ def pieces(template: str, texts: Mapping[str, str]) -> list[tuple[str, str]]:
     return found
 
 
+def fill_with_spans(
+    template: str, texts: Mapping[str, str]
+) -> tuple[str, list[tuple[str, int, int]]]:
+    """The filled sentence, and (name, start, end) of each value in it. KeyError as `pieces`."""
+    text, spans = "", []
+    for name, part in pieces(template, texts):
+        if name:
+            spans.append((name, len(text), len(text) + len(part)))
+        text += part
+    return text, spans
+
+
 def fill(template: str, texts: Mapping[str, str]) -> str:
     """The sentence with each {name} replaced by its displayed text. KeyError on an unknown name."""
     return "".join(text for _, text in pieces(template, texts))

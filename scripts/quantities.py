@@ -14,16 +14,21 @@ from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, InvalidOperation
 #: canonical unit -> the ways it is written. Case matters for symbols, not for words.
 MEASURES: dict[str, tuple[str, ...]] = {
     "s": ("s", "sec", "secs", "second", "seconds"),
+    "ns": ("ns", "nanosecond", "nanoseconds"),
     "ms": ("ms", "millisecond", "milliseconds"),
     "us": ("us", "µs", "μs", "microsecond", "microseconds"),
     "min": ("min", "mins", "minute", "minutes"),
     "h": ("h", "hr", "hrs", "hour", "hours"),
-    "d": ("day", "days"),
-    "B": ("bytes", "byte"),
+    "d": ("d", "day", "days"),
+    "week": ("week", "weeks"),
+    "month": ("month", "months"),
+    "year": ("year", "years"),
+    "B": ("B", "bytes", "byte"),
     "kB": ("kB", "KB", "kilobyte", "kilobytes"),
     "MB": ("MB", "megabyte", "megabytes"),
     "GB": ("GB", "gigabyte", "gigabytes"),
     "TB": ("TB", "terabyte", "terabytes"),
+    "PB": ("PB", "petabyte", "petabytes"),
     "KiB": ("KiB", "kibibyte", "kibibytes"),
     "MiB": ("MiB", "mebibyte", "mebibytes"),
     "GiB": ("GiB", "gibibyte", "gibibytes"),
@@ -31,8 +36,16 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "%": ("%", "percent", "per cent"),
     "pp": ("pp", "percentage point", "percentage points"),
     "x": ("times", "x", "\u00d7", "fold"),
-    "degC": ("°C", "degC", "degrees Celsius", "degrees"),
+    "degC": ("°C", "degC", "C", "degrees Celsius", "degrees"),
     "W": ("W", "watt", "watts"),
+    "kW": ("kW", "kilowatt", "kilowatts"),
+    "Wh": ("Wh", "watt-hour", "watt-hours"),
+    "kWh": ("kWh", "kilowatt-hour", "kilowatt-hours"),
+    "MHz": ("MHz", "megahertz"),
+    "GHz": ("GHz", "gigahertz"),
+    "TFLOPS": ("TFLOPS", "TFLOP/s", "teraflops"),
+    "dollar": ("dollar", "dollars", "USD"),
+    "euro": ("euro", "euros", "EUR"),
     "tokens/s": ("tokens/s", "tok/s", "tokens per second", "tokens a second"),
     "GB/s": ("GB/s", "gigabytes per second"),
 }
@@ -68,6 +81,20 @@ COUNTED: dict[str, str] = {
     "question": "questions",
     "sequence": "sequences",
     "kill": "kills",
+    "file": "files",
+    "test": "tests",
+    "log": "logs",
+    "machine": "machines",
+    "engine": "engines",
+    "worker": "workers",
+    "epoch": "epochs",
+    "job": "jobs",
+    "gpu": "gpus",
+    "node": "nodes",
+    "offset": "offsets",
+    "event": "events",
+    "timeout": "timeouts",
+    "miss": "misses",
     "check": "checks",
 }
 
@@ -188,6 +215,14 @@ def parse(text: str) -> Quantity:
     high = None if match["high"] is None else to_decimal(match["high"]).scaleb(scale)
     low = to_decimal(match["low"]).scaleb(_SCALES.get(match["scale1"] or "", scale))
     return Quantity(clean, low, high, unit)
+
+
+def unit_of(text: str) -> str:
+    """The canonical unit of a written number, "" when it has none or is no number."""
+    try:
+        return parse(text).unit
+    except QuantityError:
+        return ""
 
 
 def is_measure(unit: str) -> bool:

@@ -1,6 +1,6 @@
 """The output that a chapter prints under a command is what the command prints.
 
-A `text` block straight after a `bash` block is the output of that block.
+`scripts.outputs` says which blocks are outputs, here and in the claim check.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from pathlib import Path
 
 import pytest
 
+from scripts.chapters import parse
+from scripts.outputs import outputs
+
 ROOT = Path(__file__).resolve().parents[2]
-_PAIR = re.compile(
-    r"^```bash\n((?:(?!```).*\n)+)```\n\n```text\n((?:(?!```).*\n)+)```$", re.MULTILINE
-)
 _UNPACK = re.compile(r"xzcat (\S+) \| ")
 
 
 def pairs() -> Iterator[tuple[str, int, str, str]]:
     """(page, line, command, printed output) of every command with an output under it."""
-    for page in sorted(ROOT.glob("manuals/**/*.md")):
-        text = page.read_text(encoding="utf-8")
-        for match in _PAIR.finditer(text):
-            line = text.count("\n", 0, match.start()) + 1
-            yield page.relative_to(ROOT).as_posix(), line, match[1].strip(), match[2]
+    for path in sorted(ROOT.glob("manuals/**/*.md")):
+        page = path.relative_to(ROOT).as_posix()
+        for found in outputs(parse(page, path.read_text(encoding="utf-8"))):
+            command, printed = found.command, found.printed
+            yield page, command.line, command.content.strip(), printed.content
 
 
 def outcome(command: str) -> str:

@@ -14,7 +14,7 @@ from scripts.tree import Tree
 def figure():
     """The figure that PAGE shows."""
     values = (
-        value("steps", 12, "", 0, kind="count"),
+        value("steps", 12, "", 0, kind="count", noun="steps"),
         value("first", 233.4, "s", 0, kind="time"),
         value("share", (40.2, 44.6), "percent", 0, kind="share"),
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 
+from figures.strength import Setup, Strength
 from figures.values import Value
 from scripts.figuredata import BookError
 
@@ -44,7 +44,7 @@ class FakeFigure:
     table: list[list[str]] | None = None
     strength_text: str = "1 run, 1 seed, 12 steps"
     setup_texts: list[str] = field(default_factory=lambda: ["a model, a GPU"])
-    strength: object = field(default_factory=lambda: SimpleNamespace(differs=()))
+    strength: Strength = field(default_factory=lambda: strength())
     recompute: str = "make check-claims"
     accesses: tuple = ()
 
@@ -52,7 +52,7 @@ class FakeFigure:
         return ["says 'always'"] if "always" in text else []
 
     def claim_strength(self, names):
-        return SimpleNamespace(tier=self.tier)
+        return self.strength
 
     def svg(self, narrow=False, claim="", title=""):
         side = "narrow" if narrow else "wide"
@@ -78,9 +78,17 @@ class FakeBook:
         return figure
 
 
-def value(name, number, unit, digits, quantity=None, kind="metric"):
+def strength(tier="measured", runs=("lab/run",), setups=("a model, H200",), seeds=1):
+    """Evidence of some runs in some setups."""
+    found = tuple(Setup(text, (("setup", text),)) for text in setups)
+    return Strength(tier, tuple(runs), False, seeds, (12, 12), None, found, ())
+
+
+def value(name, number, unit, digits, quantity=None, kind="", noun=""):
     """A value of run lab/run."""
-    return Value(name, number, unit, digits, quantity or f"lab/run:{name}", ("lab/run",), kind)
+    quantity = quantity or f"lab/run:{name}"
+    kind = kind or ("time" if unit == "s" else "metric")
+    return Value(name, number, unit, digits, quantity, ("lab/run",), kind, noun=noun)
 
 
 def line_of(text: str, needle: str) -> int:

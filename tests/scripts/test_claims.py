@@ -85,7 +85,7 @@ def test_digits_typed_in_a_figure_sentence_are_an_error(repo, book, key):
 
 
 def test_typed_digits_of_a_claim_may_be_exempt(repo, book):
-    entry = '  - {text: "17 bars", reason: "as drawn"}\n---\n# One'
+    entry = '  - {text: "17 bars", reason: "as it is drawn"}\n---\n# One'
     page = PAGE.replace("Bars are whole", "The 17 bars are whole").replace("---\n# One", entry)
     assert problems(repo(page), book) == []
 
@@ -217,3 +217,120 @@ def test_the_overlay_replaces_a_chapter_in_memory(repo, book):
     changed = type(tree)(tree.root, {"manuals/two.md": OTHER.replace("233", "231").encode()})
     only(problems(changed, book), "manuals/two.md:3:", "'231 s'")
     assert problems(tree, book) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The H200 always took [233 s](#fig-a-steps:first).",
+        "The B200 took [233 s](#fig-a-steps:first).",
+        "In four runs it took [233 s](#fig-a-steps:first).",
+        "The reported step took [233 s](#fig-a-steps:first).",
+        "It took [233 s](#fig-a-steps:first) hours.",
+        "It took 9[233 s](#fig-a-steps:first).",
+        "It made [12](#fig-a-steps:steps) errors.",
+        "It made [12 errors](#fig-a-steps:steps).",
+        "It made [12](#fig-a-steps:steps)0.",
+    ],
+)
+def test_a_sentence_around_a_link_is_held_to_it(repo, book, text):
+    page = PAGE + f"\n{text}\n"
+    only(problems(repo(page), book), f"one.md:{line_of(page, text)}:")
+
+
+def test_only_the_sentence_with_the_link_is_held_to_it(repo, book):
+    text = "The B200 always waits. It took [233 s](#fig-a-steps:first). Never mind."
+    assert problems(repo(PAGE + f"\n{text}\n"), book) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("{first}.", "{first} hours."),
+        ("took {first}", "took -{first}"),
+        ("{steps}-step run", "{steps}-error run"),
+        ("{steps}-step run", "{steps} million step run"),
+        ("Bars are whole steps.", "That GPU always does that."),
+        ("title: The first step", "title: The first step of every GPU"),
+    ],
+)
+def test_a_hole_and_its_neighbours_are_one_statement(repo, book, old, new):
+    assert old in PAGE
+    only(problems(repo(PAGE.replace(old, new)), book), " of fig-a-steps ")
+
+
+def test_a_count_without_a_noun_is_an_error(repo, book, figure):
+    figure.values["steps"] = value("steps", 12, "", 0, kind="count")
+    found = problems(repo(PAGE), book)
+    assert any("fig-a-steps:steps counts something without a noun" in p for p in found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It was 84 C.",
+        "17\u200b",
+        "| step time, s |\n| --- |\n| 17 |",
+        '[x](https://example.org "took 17 s")',
+        '<img src="a.svg" alt="took 17 s">',
+        "```bash\necho 17 s\n```",
+        "```bash\nmake site #took 17 s\n```",
+        "```bash\ncat <<EOF\n17 s\nEOF\n```",
+        "```console\n$ make site\n17 s\n```",
+        "```text\nstep took 17 s\n```",
+        "The flag `--x 17 s` is long.",
+    ],
+)
+def test_a_number_hides_in_no_corner_of_a_page(repo, book, text):
+    assert len(problems(repo(PAGE + f"\n{text}\n"), book)) == 1
+
+
+@pytest.mark.parametrize(
+    "opening",
+    ["~~~bash\nmake\n~~~", '```bash title="x"\nmake\n```', "```bash\nmake\n``` "],
+)
+def test_an_output_is_what_the_output_test_runs(repo, book, opening):
+    from scripts.chapters import parse
+    from scripts.outputs import outputs
+
+    page = PAGE + f"\n{opening}\n\n```text\n17 s\n```\n"
+    assert problems(repo(page), book) == []
+    (found,) = outputs(parse("p.md", page))
+    assert (found.command.content, found.printed.content) == ("make\n", "17 s\n")
+    apart = PAGE + f"\n{opening}\n\nthen\n\n```text\n17 s\n```\n"
+    assert len(problems(repo(apart), book)) == 1
+    assert outputs(parse("p.md", apart)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("32 percent", "unit"),
+        ("32 errors", "errors"),
+        ("32 thousand prompts", "thousand"),
+        ("32 of 64 prompts", "exactly one number"),
+    ],
+)
+def test_a_setting_exempts_its_own_noun_and_one_number(repo, book, text, wrong):
+    found = problems(repo(PAGE.replace("32 prompts", text)), book)
+    assert any(wrong in p and "one.md:5" in p for p in found), found
+
+
+def test_a_reason_exempts_one_number(repo, book):
+    entry = '  - {text: "17 s and 18 s", reason: "a limit of the code"}\n---\n# One'
+    page = PAGE.replace("---\n# One", entry) + "\nIt took 17 s and 18 s.\n"
+    only(problems(repo(page), book), "more than one number")
+
+
+def test_a_published_setting_is_compared_with_its_source(repo, book):
+    page = PAGE.replace("32 prompts", "84 C").replace("--rollout-batch-size", "paper:hot")
+    source = '[[setting]]\nid = "hot"\nprinted = "84"\nunit = "C"\n'
+    tree = repo(page)
+    folder = tree.root / "capture/gpu/out-paper"
+    folder.mkdir(parents=True)
+    (folder / "reported.toml").write_text(source)
+    assert problems(tree, book) == []
+    (folder / "reported.toml").write_text(source.replace('"C"', '"s"'))
+    only(problems(tree, book), "'84 C' is no value of paper:hot")
+    (folder / "reported.toml").write_text(source.replace("84", "85"))
+    only(problems(tree, book), "is '85'")
