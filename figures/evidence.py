@@ -30,6 +30,15 @@ _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 # Durations, rates and utilisations: everything that a second job on the same GPU changes.
 _TIMING = re.compile(r"^(perf/(?!mfu_peak_tflops)|time/)|(_time|_seconds|_per_sec|_per_s)$")
 
+_TIME_KEYS = frozenset({"time", "seconds", "total_s", "start", "end", "started", "timing"})
+_BY_METHOD = {
+    "rollouts": "column()",
+    "steps": "column()",
+    "medians": "median()",
+    "startup": "startup()",
+}
+_OF_LOG_LINES = frozenset({"first_time", "last_time", "started", "ended", "errors", "retries"})
+
 # Flags that tell runs apart without changing what they do in a step.
 _INCIDENTAL = re.compile(r"^--(seed|rollout-seed|num-rollout|sglang-router-port)\b")
 
@@ -40,13 +49,17 @@ class EvidenceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One read: of which run, what, how many steps (None for a fact), and whether it is a time."""
+    """One read: of which run, what, how many steps (None for a fact), and whether it is a time.
+
+    log: it is of log lines with their own times, which `sources.log_distance` may use.
+    """
 
     run: str
     what: str
     steps: int | None = None
     timing: bool = False
     tier: str = "measured"
+    log: bool = False
 
 
 _overlay: ContextVar[Mapping[str, bytes]] = ContextVar("overlay", default={})  # noqa: B039
@@ -89,6 +102,12 @@ def recording() -> Iterator[list[Access]]:
         yield accesses
     finally:
         _recording.reset(token)
+
+
+def active_reads() -> tuple[Access, ...] | None:
+    """The reads so far of the active recording; None when there is none."""
+    accesses = _recording.get()
+    return None if accesses is None else tuple(accesses)
 
 
 def record(access: Access) -> None:
@@ -157,7 +176,7 @@ class Run:
         self.toml = parse_toml(str(toml_path), read(toml_path))
         summary = parse_json(str(summary_path), read(summary_path))
         try:
-            (self.summary,) = summary["runs"]
+            (self._summary,) = summary["runs"]
         except (KeyError, TypeError, ValueError):
             raise EvidenceError(f"{summary_path}: must hold exactly one run") from None
 
@@ -187,7 +206,19 @@ class Run:
     @property
     def index(self) -> list[int]:
         """Rollout numbers, one a step."""
-        return list(self.summary["rollouts"]["index"])
+        record(Access(self.id, "index"))
+        return list(self._summary["rollouts"]["index"])
+
+    def has_step(self, step: int) -> bool:
+        """True when the run finished this training step; chooses runs, so it is no read."""
+        return step in self._summary["steps"]["index"]
+
+    def has_column(self, name: str) -> bool:
+        """True when the log has the metric; reading it may still be refused."""
+        return any(
+            name in (self._summary.get(table) or {}).get("columns", {})
+            for table in ("rollouts", "steps")
+        )
 
     @property
     def changed(self) -> list[str]:
@@ -198,9 +229,11 @@ class Run:
     def setting(self, name: str) -> Any:
         """A flag of the command, without its dashes; raises when it was not given."""
         try:
-            return self.toml["settings"][name]
+            found = self.toml["settings"][name]
         except KeyError:
             raise EvidenceError(f"{self.folder}/run.toml: no setting {name!r}") from None
+        record(Access(self.id, f"run.toml:settings.{name}"))
+        return found
 
     def info(self, table: str, key: str, default: Any = None) -> Any:
         """An entry of run.toml, recorded as a read of this run."""
@@ -213,18 +246,15 @@ class Run:
         steps: Sequence[int] | None = None,
         *,
         missing: float | None = None,
-        timing_is_not_a_result: bool = False,
     ) -> list[Any]:
         """The values of a metric at `steps` (default: every step), in step order.
 
         missing: what an absent cell means; without it an absent cell raises.
-        timing_is_not_a_result: the caller does not print the times as results, so a
-        shared GPU is no objection.
         Raises EvidenceError for a column marked unusable, a column or step that the log does
         not have, and a time column of a run that shared its GPU.
         """
         self._refuse_unusable(name)
-        timing = self._refuse_time(name, timing_is_not_a_result)
+        timing = self._refuse_time(name)
         index, cells = self._table(name)
         where = {step: position for position, step in enumerate(index)}
         wanted = index if steps is None else list(steps)
@@ -243,7 +273,7 @@ class Run:
         """Median of a column; over every step it must be the one that the summary stores."""
         computed = statistics.median(self.column(name, steps))
         if steps is None:
-            stored = number(self.summary.get("medians", {}).get(name, {}).get("all"))
+            stored = number(self._summary.get("medians", {}).get(name, {}).get("all"))
             if stored is not None and not math.isclose(stored, computed, rel_tol=1e-9):
                 raise EvidenceError(
                     f"{self.folder}/summary.json: the stored median of {name} is {stored!r}, "
@@ -251,14 +281,14 @@ class Run:
                 )
         return computed
 
-    def startup(self, fact: str, key: str, *, timing_is_not_a_result: bool = False) -> Any:
+    def startup(self, fact: str, key: str) -> Any:
         """One start-up fact, for example startup('kv_cache', 'tokens')."""
         what = f"startup:{fact}.{key}"
         is_time = key in ("seconds", "time")
-        if is_time and self.shared and not timing_is_not_a_result:
+        if is_time and self.shared:
             raise EvidenceError(self._shared_message(what))
         try:
-            found = number(self.summary["startup"][fact][key])
+            found = number(self._summary["startup"][fact][key])
         except (KeyError, TypeError):
             raise EvidenceError(f"{self.folder}/summary.json: no {what}") from None
         record(Access(self.id, what, timing=is_time))
@@ -267,29 +297,51 @@ class Run:
     def fact(self, *keys: str) -> Any:
         """Any other entry of the summary by its keys, for example fact('retries', 'total').
 
-        Raises EvidenceError when it is missing or, for a duration or time, the GPU was shared.
+        Raises EvidenceError when it is missing, holds the numbers of a table (`column`, `median`
+        and `startup` read those), is a median of an unusable column or, on a shared GPU, holds any
+        duration or time.
         """
         what = ":".join(keys)
-        found: Any = self.summary
         for key in keys:
-            try:
-                found = found[key]
-            except (KeyError, TypeError):
-                raise EvidenceError(f"{self.folder}/summary.json: no {what}") from None
-        timing = keys[-1].endswith(("_time", "seconds", "total_s"))
+            self._refuse_unusable(key)
+        found = self._entry(keys)
+        if keys[0] in _BY_METHOD and keys[1:] != ("index",) and not _is_median(keys):
+            raise EvidenceError(f"{self.folder}: {what} is read with {_BY_METHOD[keys[0]]}")
+        timing = any(_is_time(key) for key in keys) or _holds_time(found)
         if timing and self.shared:
             raise EvidenceError(self._shared_message(what))
         record(Access(self.id, what, timing=timing))
         return number(found)
 
+    def log_fact(self, *keys: str) -> Any:
+        """An entry that holds times of log lines, for `sources.log_distance`, GPU shared or not.
+
+        Only what a log says about itself and its errors; raises EvidenceError for the rest.
+        """
+        what = ":".join(keys)
+        if keys[0] not in _OF_LOG_LINES:
+            raise EvidenceError(f"{self.folder}: {what} holds more than times of log lines")
+        found = self._entry(keys)
+        record(Access(self.id, what, log=True))
+        return number(found)
+
+    def _entry(self, keys: Sequence[str]) -> Any:
+        found: Any = self._summary
+        for key in keys:
+            try:
+                found = found[key]
+            except (KeyError, TypeError):
+                raise EvidenceError(f"{self.folder}/summary.json: no {':'.join(keys)}") from None
+        return found
+
     def clean_steps(self) -> int | None:
         """How many whole steps no heat-guard pause touched; None without a timing table."""
-        marks = self.summary.get("timing", {}).get("step_clean")
+        marks = self._summary.get("timing", {}).get("step_clean")
         return None if marks is None else sum(mark is True for mark in marks)
 
     def _table(self, name: str) -> tuple[list[int], list[Any]]:
         for table in ("rollouts", "steps"):
-            part = self.summary.get(table) or {}
+            part = self._summary.get(table) or {}
             if name in part.get("columns", {}):
                 return list(part["index"]), part["columns"][name]
         raise EvidenceError(f"{self.folder}/summary.json: no column {name!r}")
@@ -301,9 +353,9 @@ class Run:
                     f"{self.folder}/run.toml: column {name} may not be used: {entry.get('reason')}"
                 )
 
-    def _refuse_time(self, name: str, allowed: bool) -> bool:
+    def _refuse_time(self, name: str) -> bool:
         timing = bool(_TIMING.search(name))
-        if timing and self.shared and not allowed:
+        if timing and self.shared:
             raise EvidenceError(self._shared_message(name))
         return timing
 
@@ -312,6 +364,21 @@ class Run:
             f"{self.folder}/run.toml: the GPU was shared, so {what} is no timing result "
             "(setup.shared = true)"
         )
+
+
+def _is_time(key: str) -> bool:
+    return key in _TIME_KEYS or bool(_TIMING.search(key))
+
+
+def _holds_time(item: Any) -> bool:
+    """True when an entry has a duration or a time anywhere in it."""
+    if isinstance(item, dict):
+        return any(_is_time(key) or _holds_time(value) for key, value in item.items())
+    return isinstance(item, list) and any(_holds_time(part) for part in item)
+
+
+def _is_median(keys: Sequence[str]) -> bool:
+    return len(keys) == 3 and keys[0] == "medians"
 
 
 def run(run_id: str) -> Run:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from figures import evidence
 from figures.evidence import Access, EvidenceError
 from figures.registry import Figure, figure
-from figures.sources import measured, published
+from figures.sources import log_distance, measured, published
 from figures.style import Style
 from figures.values import Value
 
@@ -141,7 +141,7 @@ def kill() -> Figure:
     """Failed requests in each second after we killed the engine of a run.
 
     The run shared its GPU. The seconds here are distances between lines of its log and no speed
-    of any work, so they are metrics and not times in the sense of the evidence rules.
+    of any work (`sources.log_distance`).
     """
     run = evidence.run(KILLED)
     killed_at, first_failed = marks(run)
@@ -149,9 +149,9 @@ def kill() -> Figure:
     total = run.fact("retries", "total")
     if sum(counts) != total:
         raise EvidenceError(f"{KILLED}: the seconds sum to {sum(counts)}, the total is {total}")
-    start = run.fact("retries", "per_second")["start"]
+    start = run.log_fact("retries", "per_second")["start"]
     offset = evidence.seconds_between(killed_at, start)
-    (death,) = [e for e in run.fact("errors") if e["kind"] == "engine-died"]
+    (death,) = [e for e in run.log_fact("errors") if e["kind"] == "engine-died"]
     said_dead = evidence.seconds_between(killed_at, death["first_time"])
     to_first = evidence.seconds_between(killed_at, first_failed)
     path = run.folder / "run.log.xz"
@@ -164,16 +164,19 @@ def kill() -> Figure:
     ) -> Value:
         return measured(name, number, unit, 0, what=what, runs=[KILLED], kind=kind, noun=noun)
 
+    def distance(name: str, seconds: float, what: str) -> Value:
+        return log_distance(name, seconds, "s", 0, what=what, runs=[KILLED])
+
     values = [
         value("total", total, "failed requests", "retries:total", noun=FAILED),
-        value("watched", len(counts), "s", "retries:per_second:length", "metric"),
+        distance("watched", len(counts), "retries:per_second:length"),
         value(
             "per_second", statistics.median(counts), "", "retries:per_second:median", noun=FAILED
         ),
         value("most_per_second", max(counts), "", "retries:per_second:maximum", noun=FAILED),
         value("least_window", min(windows), "failed requests", "retries:least in 60 s"),
-        value("death_line", said_dead, "s", "kill to the engine's own line", "metric"),
-        value("first_retry_after_kill_s", to_first, "s", "kill to first retry", "metric"),
+        distance("death_line", said_dead, "kill to the engine's own line"),
+        distance("first_retry_after_kill_s", to_first, "kill to first retry"),
         value(
             "max_attempt",
             run.fact("retries", "max_attempt"),
@@ -277,7 +280,7 @@ def detection() -> Figure:
             noun="logs|runs",
         ),
         over("healthy", len(healthy), "", 0, "guard:logs that must not be stopped", "count", LOGS),
-        over("hours", hours, "h", 1, "guard:hours of log", "metric"),
+        log_distance("hours", hours, "h", 1, what="guard:hours of log", runs=fine),
         over(
             "false_stops",
             sum(bool(row.stopped) for row in healthy),
@@ -301,14 +304,8 @@ def detection() -> Figure:
             kind="count",
             noun="offsets",
         ),
-        measured(
-            "killed_stop",
-            dead.seconds,
-            "s",
-            0,
-            what="guard:seconds to the stop",
-            runs=[KILLED],
-            kind="metric",
+        log_distance(
+            "killed_stop", dead.seconds, "s", 0, what="guard:seconds to the stop", runs=[KILLED]
         ),
         measured(
             "offsets",
@@ -352,7 +349,7 @@ def guarded_runs() -> Iterator[Guarded]:
         run = evidence.run(run_id)
         path = run.folder / "run.log.xz"
         verdict, hours, table = _guard(str(path), evidence.read(path))
-        evidence.record(Access(run.id, "run.log.xz:through the guard"))
+        evidence.record(Access(run.id, "run.log.xz:through the guard", log=True))
         fine = run.info("ended", "verdict") in FINE
         span = tuple(table["seconds"]) if table["seconds"] else None
         numbers = (table["offsets"], table["stopped"], span)
@@ -383,7 +380,7 @@ def _kit(module: str) -> Any:
 
 def per_second(run: evidence.Run) -> list[int]:
     """Failed requests in each second from the first to the last, without gaps."""
-    record = run.fact("retries", "per_second")
+    record = run.log_fact("retries", "per_second")
     return [count for count, seconds in record["runs"] for _ in range(seconds)]
 
 
@@ -394,7 +391,7 @@ def marks(run: evidence.Run) -> tuple[str, str]:
     """
     path = run.folder / "run.log.xz"
     found = _marks(str(path), evidence.read(path))
-    evidence.record(Access(run.id, "run.log.xz:killer and first failed request"))
+    evidence.record(Access(run.id, "run.log.xz:killer and first failed request", log=True))
     return found
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import figures
-from figures import evidence, strength, wording
+from figures import evidence, reported, strength, wording
 from figures.evidence import Access, EvidenceError
-from figures.values import Value
+from figures.values import LOG_DISTANCE, Value
 
 MOST_FOLDERS = 4  # a longer command is no longer read
 
@@ -96,8 +96,11 @@ class BuiltFigure:
 
     @property
     def strength_text(self) -> str:
-        """The strength badge."""
-        return self.strength.text
+        """The strength badge; it says when a figure shows distances between log lines."""
+        text = self.strength.text
+        if any(value.kind == LOG_DISTANCE for value in self.values.values()):
+            text += "; times are distances between log lines"
+        return text
 
     @property
     def setup_text(self) -> str:
@@ -178,17 +181,46 @@ class BuiltFigure:
                 raise FigureError(f"{self.id}: rows with different columns: {list(row)}")
         if self.columns and not set(self.columns) <= set(keys):
             raise FigureError(f"{self.id}: table columns that no row has")
-        read = {access.run for access in self.accesses}
-        measured = {a.run for a in self.accesses if a.tier == "measured"}
         for value in self.values.values():
-            if not set(value.runs) <= read:
-                raise FigureError(f"{self.id}:{value.name}: names runs that were not read")
-            if value.kind == "time":
-                for run in measured.intersection(value.runs):
-                    if evidence.run(run).shared:
-                        raise EvidenceError(
-                            f"{self.id}:{value.name}: a time of {run}, which shared its GPU"
-                        )
+            if value.tier == "reported":
+                self._check_reported(value)
+            else:
+                self._check_measured(value)
+        named = {run for value in self.values.values() for run in value.runs}
+        read = {access.run for access in self.accesses if access.tier == "measured"}
+        if extra := sorted(read - named):
+            raise FigureError(f"{self.id}: reads {', '.join(extra)}, which no value names")
+
+    def _check_measured(self, value: Value) -> None:
+        """Every run of a value was read; a time is none of a shared GPU."""
+        measured = [access for access in self.accesses if access.tier == "measured"]
+        if not value.runs:
+            raise FigureError(f"{self.id}:{value.name}: a measured value that names no run")
+        if not set(value.runs) <= {access.run for access in measured}:
+            raise FigureError(f"{self.id}:{value.name}: names runs that were not read")
+        if value.kind == LOG_DISTANCE:
+            lines = {access.run for access in measured if access.log}
+            if not set(value.runs) <= lines:
+                raise EvidenceError(f"{self.id}:{value.name}: no log lines of its runs were read")
+        if value.kind == "time":
+            for run in value.runs:
+                if evidence.run(run).shared:
+                    raise EvidenceError(
+                        f"{self.id}:{value.name}: a time of {run}, which shared its GPU"
+                    )
+
+    def _check_reported(self, value: Value) -> None:
+        """A published value was read, and is the number that its source printed."""
+        lab, _, value_id = value.quantity.partition(":")
+        reads = {
+            (access.run.partition("/")[0], access.what)
+            for access in self.accesses
+            if access.tier == "reported"
+        }
+        if (lab, f"reported:{value_id}") not in reads:
+            raise FigureError(f"{self.id}:{value.name}: {value.quantity} was not read")
+        if value.number != reported.reported(lab, value_id).number:
+            raise FigureError(f"{self.id}:{value.name}: is not the number of {value.quantity}")
 
 
 def _by_name(figure_id: str, values: Sequence[Value]) -> dict[str, Value]:

@@ -8,10 +8,20 @@ the number (0.0625 at three decimals is 0.063), the rule that a reader with a pe
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 
-KINDS = ("time", "memory", "share", "count", "metric")
+LOG_DISTANCE = "log-distance"  # seconds between two lines of a log, no speed of any work
+KINDS = ("time", "memory", "share", "count", "metric", LOG_DISTANCE)
+TIERS = ("measured", "reported")
+
+_KIND_OF_UNIT = {
+    **dict.fromkeys(("ms", "s", "min", "h", "d", "seconds", "minutes", "hours", "days"), "time"),
+    **dict.fromkeys(("B", "kB", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB"), "memory"),
+    **dict.fromkeys(("percent", "%"), "share"),
+}
+_RATE = re.compile(r"(?:/|\bper )(?:ms|s|min|h|second|minute|hour|day)\b|^(?:ms|s|min|h)/")
 
 _NO_SPACE_BEFORE = frozenset({"%"})
 
@@ -50,6 +60,11 @@ def with_unit(text: str, unit: str, one: bool = False) -> str:
     return f"{text}{unit}" if unit in _NO_SPACE_BEFORE else f"{text} {unit}"
 
 
+def kind_of(unit: str) -> str:
+    """The kind that a unit implies: 's' and 'tokens/s' are times; '' when it implies none."""
+    return "time" if _RATE.search(unit) else _KIND_OF_UNIT.get(unit, "")
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """One named number of a figure.
@@ -60,9 +75,11 @@ class Value:
     digits    decimals shown
     quantity  stable id of what this is; the same quantity on two pages must agree
     runs      ids of the runs it comes from ('h200-miles/plain_s1234'); reported: 'gb10/plain'
-    kind      time, memory, share, count or metric
+    kind      time, memory, share, count or metric; follows from the unit where the unit implies
+              one. Seconds may also be a log-distance, see `sources.log_distance`
     note      what a reader must know about it (for example the id of a contradiction)
     noun      what a bare count counts, 'groups', or all its names: 'failed requests|requests'
+    tier      measured, or reported: a published value of another lab
     """
 
     name: str
@@ -71,13 +88,26 @@ class Value:
     digits: int
     quantity: str
     runs: tuple[str, ...] = ()
-    kind: str = "metric"
+    kind: str = ""
     note: str = field(default="", compare=False)
     noun: str = field(default="", compare=False)
+    tier: str = field(default="measured", compare=False)
 
     def __post_init__(self) -> None:
+        implied = kind_of(self.unit)
+        if not self.kind:
+            object.__setattr__(self, "kind", implied or "metric")
         if self.kind not in KINDS:
             raise ValueProblem(f"{self.name}: unknown kind {self.kind!r}")
+        if self.tier not in TIERS:
+            raise ValueProblem(f"{self.name}: unknown tier {self.tier!r}")
+        distance = self.kind == LOG_DISTANCE
+        if distance and (implied != "time" or _RATE.search(self.unit)):
+            raise ValueProblem(f"{self.name}: a log distance in {self.unit!r}")
+        if implied and self.kind != implied and not distance:
+            raise ValueProblem(
+                f"{self.name}: the unit {self.unit!r} makes it a {implied}, not a {self.kind}"
+            )
         for number in self.numbers:
             if isinstance(number, float) and not math.isfinite(number):
                 raise ValueProblem(f"{self.name}: {number!r} is not a number that can be shown")

@@ -28,8 +28,14 @@ SUMMARY = {
                 "columns": {"train/loss": [0.0, 0.1, 0.2]},
             },
             "retries": {"total": 4},
+            "errors": [{"kind": "oom", "first_time": "2026-01-01T00:00:01.000Z"}],
+            "timers": {"train": {"n": 3, "total_s": 12.0}},
             "timing": {"step_clean": [True, False, True]},
-            "medians": {"perf/step_time": {"all": 5.0, "n_all": 3}},
+            "medians": {
+                "perf/step_time": {"all": 5.0, "n_all": 3},
+                "rollout/raw_reward": {"all": 0.375, "n_all": 2},
+                "rollout/ref_log_probs": {"all": -1.0, "n_all": 3},
+            },
             "ended": {"how": "finished"},
         }
     ],

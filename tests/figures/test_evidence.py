@@ -35,9 +35,71 @@ def test_a_start_up_duration_of_a_shared_gpu_is_refused_but_its_size_is_not(lab)
         run.startup("kv_cache", "seconds")
 
 
-def test_a_time_of_a_shared_gpu_can_be_read_when_it_is_no_result(lab):
+def test_no_keyword_lets_a_time_of_a_shared_gpu_through(lab):
     run = evidence.run(lab("a", shared=True))
-    assert run.column("perf/step_time", timing_is_not_a_result=True) == [9.0, 4.0, 5.0]
+    with pytest.raises(TypeError):
+        run.column("perf/step_time", timing_is_not_a_result=True)
+    assert not hasattr(run, "summary")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("medians", "perf/step_time", "all"),
+        ("timers", "train", "total_s"),
+        ("timers", "train"),
+        ("timers",),
+        ("first_time",),
+        ("errors",),
+        ("timing", "step_clean"),
+    ],
+)
+def test_a_fact_that_is_or_holds_a_time_is_refused_on_a_shared_gpu_only(lab, keys):
+    assert evidence.run(lab("alone")).fact(*keys) is not None
+    with pytest.raises(EvidenceError, match="shared"):
+        evidence.run(lab("a", shared=True)).fact(*keys)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (("medians", "rollout/ref_log_probs", "all"), "may not be used"),
+        (("rollouts", "columns", "rollout/ref_log_probs"), "may not be used"),
+        (("medians", "perf/step_time"), "median"),
+        (("medians",), "median"),
+        (("rollouts",), "column"),
+        (("rollouts", "columns", "train/loss"), "no rollouts:columns:train/loss"),
+        (("rollouts", "columns", "rollout/raw_reward"), "column"),
+        (("steps", "columns"), "column"),
+        (("startup", "kv_cache", "tokens"), "startup"),
+    ],
+)
+def test_a_fact_is_no_way_round_the_rules_of_columns_and_medians(lab, keys, said, shared):
+    with pytest.raises(EvidenceError, match=said):
+        evidence.run(lab("a", shared=shared)).fact(*keys)
+
+
+def test_facts_without_times_are_read_on_a_shared_gpu(lab):
+    run = evidence.run(lab("a", shared=True))
+    assert run.fact("retries", "total") == 4
+    assert run.fact("ended", "how") == "finished"
+    assert run.fact("steps", "index") == [0, 1, 2]
+    assert run.fact("medians", "rollout/raw_reward", "all") == 0.375
+
+
+def test_times_of_log_lines_are_read_as_such_and_nothing_else_is(lab):
+    run = evidence.run(lab("a", shared=True))
+    with evidence.recording() as accesses:
+        assert run.log_fact("errors")[0]["first_time"].startswith("2026")
+        assert run.index == [0, 1, 2]
+    assert [(a.what, a.log, a.timing) for a in accesses] == [
+        ("errors", True, False),
+        ("index", False, False),
+    ]
+    for keys in (("medians", "perf/step_time", "all"), ("timers",), ("startup",), ("rollouts",)):
+        with pytest.raises(EvidenceError, match="more than times of log lines"):
+            run.log_fact(*keys)
 
 
 def test_a_run_that_does_not_say_whether_it_was_alone_counts_as_shared(lab):

@@ -74,3 +74,26 @@ def test_a_reversed_range_cannot_be_made():
 def test_an_unknown_kind_cannot_be_made():
     with pytest.raises(ValueProblem, match="kind"):
         value(1, kind="speed")
+
+
+@pytest.mark.parametrize(
+    ("unit", "kind"),
+    [
+        ("s", "time"), ("min", "time"), ("h", "time"), ("ms", "time"), ("days", "time"),
+        ("tokens/s", "time"), ("tokens per second", "time"), ("s/step", "time"),
+        ("GB", "memory"), ("MiB", "memory"), ("percent", "share"), ("%", "share"),
+        ("", "metric"), ("steps", "metric"), ("tokens", "metric"), ("times", "metric"),
+    ],
+)  # fmt: skip
+def test_the_kind_follows_from_the_unit(unit, kind):
+    assert value(1, unit).kind == kind
+    if kind != "metric":
+        with pytest.raises(ValueProblem, match=f"makes it a {kind}, not a metric"):
+            value(1, unit, kind="metric")
+
+
+@pytest.mark.parametrize("unit", ["", "tokens/s", "GB", "steps"])
+def test_a_log_distance_is_in_a_unit_of_time(unit):
+    with pytest.raises(ValueProblem, match="a log distance in"):
+        value(1, unit, kind="log-distance")
+    assert value(1, "s", kind="log-distance").kind == "log-distance"
