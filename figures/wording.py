@@ -55,10 +55,10 @@ _COUNTED = re.compile(
     rf"(?:(?!runs|seeds|of\b|{'|'.join(_NUMBERS)})[a-z-]+\s){{0,2}}?(?P<noun>runs|seeds)\b",
     re.IGNORECASE,
 )
-_GPU = re.compile(
+GPU = re.compile(
     r"\b(?:GB\d{2,3}|[ABHLVP]\d{2,3}[A-Z]?|MI\d{3}\w?|RTX[ -]?\w+|T4|TPU\w*)\b(?![.-]\d)"
 )
-_MODEL = re.compile(
+MODEL = re.compile(
     r"\b(?:Qwen|Llama|SmolLM|Gemma|GPT|DeepSeek|Mistral|Phi|GLM)[\w.-]*\w", re.IGNORECASE
 )
 _DATA = re.compile(r"\b(?:GSM8K|AIME\w*|MMLU|HumanEval|DAPO-\w+)\b")
@@ -111,7 +111,7 @@ def sentence_errors(text: str, strengths: Sequence[Strength], *, numbers: bool =
         ]
     if setups:
         known = " ".join(setup.text for setup in setups.values())
-        for pattern in (_GPU, _MODEL, _DATA):
+        for pattern in (GPU, MODEL, _DATA):
             errors += [
                 f"names {name}, which is not in its setup ({known})"
                 for name in sorted({match.group() for match in pattern.finditer(text)})

@@ -2,8 +2,8 @@
 
 A listing names its file, and after `---` shows lines. `…` inside a line cuts characters out, a
 line of only `…` cuts lines out. Lines without a cut between them stand next to each other in the
-file. `.xz` and `.gz` files are read unpacked; ANSI colour codes and carriage returns are left out
-of the stored lines.
+file. A cut may not go through a number. `.xz` and `.gz` files are read unpacked; ANSI colour codes
+and carriage returns are left out of the stored lines.
 
 `python3 -m scripts.listings` prints the problems. Exit codes: 0 fine, 1 something is wrong,
 3 inspected nothing.
@@ -16,13 +16,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts import listinghead
 from scripts.chapters import Chapter, ChapterError, Fence, fields, parse
 from scripts.report import Report
 from scripts.tree import ROOT, Tree
 
 CUT = "…"
+_UNITS = ("s", "ms", "min", "h", "GB", "MB", "GiB", "MiB", "tokens", "steps", "percent")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _KEYS = {"file", "title"}
+# A cut does not begin or end inside a number: on its two sides are not two parts of one.
+_CUT_START = r"(?!(?<=\d)[\d.,eE%]|(?<=[.+-])\d)"
+_CUT_END = r"(?!(?<=[\d.,+-])[\d.])"
+_JOINED = re.compile(rf"\d\s*{CUT}\s*(?:[\d.%]|(?:{'|'.join(_UNITS)})\b)|[=:]\s*{CUT}\s*[+-]?[\d.]")
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,13 @@ def pattern(line: str) -> re.Pattern[str]:
     """What a stored line must be, as a whole, to be shown as `line`."""
     pieces = [piece.strip() for piece in line.split(CUT)]
     pieces[0] = line.split(CUT)[0].rstrip()
-    return re.compile(".*?".join(re.escape(piece) for piece in pieces))
+    return re.compile(f"{_CUT_START}.*?{_CUT_END}".join(re.escape(piece) for piece in pieces))
+
+
+def cut_problem(line: str) -> str | None:
+    """Why a cut of this line could join two numbers, or a number and a unit, into one; or None."""
+    match = _JOINED.search(line)
+    return f"a cut joins {match.group()!r}" if match else None
 
 
 def _groups(listing: Listing) -> list[list[tuple[int, str]]]:
@@ -109,9 +121,21 @@ def check_chapter(
             continue
         report.count("listing lines", sum(text.strip() != CUT for _, text in listing.lines))
         name = listing.file
-        if name.startswith("/") or ".." in name.split("/") or not tree.exists(name):
-            report.error(chapter.path, fence.line, f"listing of a file that is not here: {name}")
+        refused = listinghead.refusal(name)
+        if not refused and not tree.exists(name):
+            refused = f"listing of a file that is not here: {name}"
+        if refused:
+            report.error(chapter.path, fence.line, refused)
             continue
+        found = listinghead.source(tree, name)
+        for problem in listinghead.title_problems(
+            listing.title, found, listinghead.run_names(tree)
+        ):
+            report.error(chapter.path, fence.line, f"title {listing.title!r} {problem}")
+        for number, text in listing.lines:
+            problem = cut_problem(text)
+            if problem:
+                report.error(chapter.path, number, problem)
         if name not in cache:
             cache[name] = stored_lines(tree.text(name))
         missing = first_missing(listing, cache[name])

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scripts import claims, figurehtml, generated, listings, make_kit, tables
+from scripts import claims, figurehtml, generated, listinghead, listings, make_kit, tables
 from scripts.chapters import Chapter, ChapterError, Fence, fields
 from scripts.figuredata import open_book
 from scripts.report import Report
@@ -83,11 +83,12 @@ def link_numbers(line: str, pages: claims.Pages, path: str) -> str:
     return _NUMBER_LINK.sub(mark, line)
 
 
-def _listing(chapter: Chapter, fence: Fence) -> str:
+def _listing(tree: Tree, chapter: Chapter, fence: Fence) -> str:
     listing = listings.read(chapter.path, fence)
-    name = listing.file.removeprefix("capture/gpu/")
-    title = f"{listing.title}: {name}" if listing.title else name
-    body = "\n".join(text for _, text in listing.lines)
+    lines = [text for _, text in listing.lines]
+    found = listinghead.source(tree, listing.file)
+    title = listinghead.head(listing.title, listing.file, found, lines)
+    body = "\n".join(lines)
     return f'````text title="{title.replace(chr(34), chr(39))}"\n{body}\n````'
 
 
@@ -139,7 +140,7 @@ def page(tree: Tree, chapter: Chapter, source: str, pages: claims.Pages) -> str:
         if fence.language == "figure":
             out += ["", _figure(tree, chapter, fence, pages), ""]
         elif fence.language == "listing":
-            out += [_listing(chapter, fence)]
+            out += [_listing(tree, chapter, fence)]
         elif fence.language == "table":
             out += ["", _table(tree, chapter, fence), ""]
         else:

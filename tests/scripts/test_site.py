@@ -86,7 +86,7 @@ def test_a_listing_becomes_a_titled_block_and_a_table_a_table(repo, book):
         text = render.page(tree, chapter, source, found)
     finally:
         del tables.TABLES["t"]
-    assert '````text title="T: a/b.log"\nx…\n````' in text
+    assert '````text title="File of this repository: T: a/b.log"\nx…\n````' in text
     assert "| a | b |\n| --- | --- |\n| 1 | x\\|y |" in text
     with pytest.raises(ChapterError, match="no table 't'"):
         render.page(tree, chapter, source, found)
