@@ -1,9 +1,11 @@
 """Checks the shell blocks of the chapters and the README against the programs that they call.
 
 Kit commands are parsed by the kit's own parser, `MILES_` variables must be settings of the
-launcher, flags in MILES_EXTRA_ARGS must be Miles flags, make targets and repository paths must
-exist, and the options of `docker run` must be known. A flag that is newer than the flag list is
-allowed by a comment line `# since DATE: --flag` in its block.
+launcher with values that it takes, flags in MILES_EXTRA_ARGS must be Miles flags, make targets and
+repository paths must exist, and docker commands, their options and images must be known. Loops,
+braces, `timeout`, `xargs` and `bash -c` are looked into. A flag that is newer than the flag list
+is allowed by a comment line `# since DATE: --flag` in its block. Of inline code, kit commands,
+make targets, `MILES_` names and repository paths are checked.
 
 `python3 -m scripts.commands` prints the problems. Exit codes: 0 fine, 1 something is wrong,
 2 bad usage, 3 inspected nothing.
@@ -11,112 +13,24 @@ allowed by a comment line `# since DATE: --flag` in its block.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import importlib
-import io
 import re
-import shlex
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from scripts import shellwords
+from scripts import dockerwords, milesflags, shellwords
 from scripts.chapters import COMMAND_LANGUAGES, Chapter, ChapterError, Fence, parse
+from scripts.programs import Programs, help_text, parser_of_main, parser_problem, said_against
 from scripts.report import Report
 from scripts.tree import ROOT, Tree
 
-FLAGS_FILE = "manuals/data/miles-flags.yaml"
-REPO_FOLDERS = ("capture/", "manuals/", "scripts/", "figures/", "tests/")
+REPO_FOLDERS = ("capture/", "manuals/", "scripts/", "figures/", "tests/", "docs/")
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
-_TARGET = re.compile(r"^([A-Za-z][\w-]*)\s*:(?!=)", re.MULTILINE)
-_SINCE = re.compile(r"#\s*since\s+\d{4}-\d{2}(?:-\d{2})?:\s*(--[\w-]+)")
 _INLINE = re.compile(r"(?:python3 capture/gpu/|make )\S.*")
-
-# Source: `docker run --help` of Docker 28.
-DOCKER_SWITCHES = {"--rm", "-d", "--detach", "-i", "-t", "-it", "--init", "--privileged"}
-DOCKER_VALUES = {
-    *("--name", "--gpus", "--ipc", "--shm-size", "--ulimit", "-v", "--volume", "--mount", "-e"),
-    *("--env", "--env-file", "-w", "--workdir", "-u", "--user", "--network", "--entrypoint"),
-    *("--memory", "-m", "--cpus", "-p", "--publish", "--label", "--pid", "--restart", "--device"),
-    *("--memory-swap", "--cap-add", "--security-opt", "--platform", "--pull", "--hostname", "-h"),
-    *("--stop-timeout", "--stop-signal", "--add-host", "--runtime", "--log-driver", "--log-opt"),
-}
-
-
-@lru_cache(maxsize=4)
-def miles_flags(data: bytes) -> frozenset[str]:
-    """Names of the flags in the flag list."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return frozenset(flag["name"] for flag in yaml.load(data, Loader=loader)["flags"])
-
-
-@dataclass
-class Programs:
-    """What commands are checked against; None where the program does not exist yet."""
-
-    tree: Tree
-    settings: frozenset[str] | None = None
-    launcher: Any = None
-    kit: Any = None
-    targets: frozenset[str] = frozenset()
-    flags: frozenset[str] = frozenset()
-    unchecked: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, tree: Tree) -> Programs:
-        """The programs of a repository."""
-        found = cls(tree)
-        folder = str(tree.root / "capture" / "gpu")
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
-        if tree.exists("capture/gpu/miles_grpo.py"):
-            found.launcher = importlib.import_module("miles_grpo")
-            found.settings = frozenset(s.name for s in found.launcher.SETTINGS)
-        if tree.exists("capture/gpu/kit.py"):
-            found.kit = importlib.import_module("kit")
-        if tree.exists("Makefile"):
-            found.targets = frozenset(_TARGET.findall(tree.text("Makefile")))
-        if tree.exists(FLAGS_FILE):
-            found.flags = miles_flags(tree.read(FLAGS_FILE))
-        return found
-
-
-class _Verb:
-    """A verb of the kit as a program of its own: `build_parser` and a name."""
-
-    def __init__(self, module: Any) -> None:
-        self.module, self.__name__ = module, module.__name__
-
-    def build_parser(self) -> argparse.ArgumentParser:
-        """The parser with the verb's arguments."""
-        parser = argparse.ArgumentParser(prog=f"{self.__name__}.py", allow_abbrev=False)
-        self.module.add_arguments(parser)
-        return parser
-
-
-def parser_problem(module: Any, words: list[str]) -> str | None:
-    """What a module's own argument parser says against the words, or None."""
-    make = getattr(module, "build_parser", None) or getattr(module, "argument_parser", None)
-    if make is None and hasattr(module, "add_arguments"):  # a verb that runs on its own too
-        return parser_problem(_Verb(module), words)
-    if make is None:
-        return f"{module.__name__} has no build_parser() to check it with"
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
-            make().parse_args(words)
-    except SystemExit as stop:
-        if stop.code:
-            return said.getvalue().strip().splitlines()[-1]
-    except (AttributeError, ImportError) as error:
-        return f"the parser of {module.__name__} is broken: {error}"
-    return None
+_VARIABLE = re.compile(r"(MILES_[A-Z_]+)(?:=(\S*))?")
+# Names in capitals stand for names of the reader, and `out-mine` is his own lab folder.
+_PLACEHOLDER = re.compile(r"[$<{]|/out-mine(?=/|$)|(?:^|[/-])[A-Z]{2,}(?=/|$)")
+_COPIED = re.compile(r"(?:/root/lab|~/miles-lab|\$HOME/miles-lab)/([\w-]+\.py)")
 
 
 def command_problems(programs: Programs, command: shellwords.Command, since: set[str]) -> list[str]:
@@ -131,13 +45,23 @@ def command_problems(programs: Programs, command: shellwords.Command, since: set
     if words[0] == "docker":
         return problems + _docker(programs, words, since)
     if words[0] == "make":
-        for target in words[1:]:
-            if "=" not in target and not target.startswith("-") and target not in programs.targets:
-                problems.append(f"the Makefile has no target {target!r}")
+        problems += _make(programs, words[1:])
     elif words[0] in ("-e", "--env"):  # a line that belongs on a `docker run`
-        problems += _docker(programs, ["docker", "run", *words, "image"], since)
+        problems += _docker(programs, ["docker", "run", *words, dockerwords.IMAGES[0]], since)
     elif _PYTHON.fullmatch(words[0]):
         problems += _python(programs, words[1:])
+    elif words[0].endswith((".py", ".pyz")):
+        problems += _python(programs, [words[0].removeprefix("./"), *words[1:]])
+    return problems
+
+
+def _make(programs: Programs, words: list[str]) -> list[str]:
+    problems = []
+    for place, word in enumerate(words):
+        value = place > 0 and words[place - 1] in ("-C", "-f", "-j", "-I", "-o")
+        if value or "=" in word or word.startswith("-") or word in programs.targets:
+            continue
+        problems.append(f"the Makefile has no target {word!r}")
     return problems
 
 
@@ -146,25 +70,20 @@ def _variable(programs: Programs, name: str, value: str, since: set[str]) -> lis
         return []
     if programs.settings is not None and name not in programs.settings:
         return [f"{name} is no setting of the launcher"]
-    if name != "MILES_EXTRA_ARGS":
-        return []
-    try:
-        words = shlex.split(value)
-    except ValueError as error:
-        return [f"MILES_EXTRA_ARGS: {error}"]
-    flags = [word.partition("=")[0] for word in words if word.startswith("--")]
-    return [
-        f"{flag} is no Miles flag (commit 31f1ca961) and has no `# since` line"
-        for flag in flags
-        if flag not in programs.flags | since
-    ]
+    if name == "MILES_EXTRA_ARGS":
+        return milesflags.line_problems(value, programs.flags, since)
+    problem = milesflags.setting_problem(programs.launcher, name, value)
+    return [problem] if problem else []
 
 
 def _paths(tree: Tree, words: list[str]) -> list[str]:
     problems = []
     for word in words:
         path = word.removeprefix("./")
-        if not path.startswith(REPO_FOLDERS) or re.search(r"[A-Z]{3}|[$<{]", path):
+        copied = _COPIED.fullmatch(word)
+        if copied:
+            path = f"capture/gpu/{copied[1]}"
+        if not path.startswith(REPO_FOLDERS) or _PLACEHOLDER.search(path):
             continue
         found = any(tree.root.glob(path)) if "*" in path else tree.exists(path.rstrip("/"))
         if not found:
@@ -178,11 +97,7 @@ def _python(programs: Programs, words: list[str]) -> list[str]:
     if not words:
         return []
     if words[0] == "-m":
-        name = words[1] if len(words) > 1 else ""
-        path = name.replace(".", "/") + ".py"
-        if name.startswith(("scripts.", "figures.")) and not programs.tree.exists(path):
-            return [f"no module {name}"]
-        return []
+        return _module(programs, words[1] if len(words) > 1 else "", words[2:])
     name = words[0].rsplit("/", 1)[-1]
     if name in ("kit.py", "miles-kit.pyz"):
         if programs.kit is None:
@@ -199,35 +114,37 @@ def _python(programs: Programs, words: list[str]) -> list[str]:
     return [problem] if problem else []
 
 
-def _docker(programs: Programs, words: list[str], since: set[str]) -> list[str]:
-    if words[1:2] != ["run"]:
+def _module(programs: Programs, name: str, words: list[str]) -> list[str]:
+    """`python3 -m NAME`: a module of this repository, with the flags that its parser takes."""
+    if name.startswith("capture."):
+        return [f"the kit is no package: python3 {name.replace('.', '/')}.py"]
+    if not name.startswith(("scripts.", "figures.")):
         return []
-    problems: list[str] = []
-    at = 2
-    while at < len(words) and words[at].startswith("-"):
-        option, equals, value = words[at].partition("=")
-        if option in DOCKER_VALUES:
-            if not equals:
-                at += 1
-                value = words[at] if at < len(words) else ""
-            if option in ("-e", "--env"):
-                name, _, setting = value.partition("=")
-                problems += _variable(programs, name, setting, since)
-        elif option not in DOCKER_SWITCHES:
-            return [*problems, f"docker run has no option {option}"]
-        at += 1
-    if at >= len(words):
-        return [*problems, "docker run names no image"]
-    inner = words[at + 1 :]
-    if inner and _PYTHON.fullmatch(inner[0]):
-        problems += _python(programs, inner[1:])
-    return problems
+    if not programs.tree.exists(name.replace(".", "/") + ".py"):
+        return [f"no module {name}"]
+    parser = parser_of_main(name)
+    if parser is None:
+        return [f"{name} is no program"]
+    problem = said_against(parser, words)
+    return [problem] if problem else []
+
+
+def _docker(programs: Programs, words: list[str], since: set[str]) -> list[str]:
+    found = dockerwords.read(words)
+    problems = list(found.problems)
+    for name, value in found.env:
+        problems += _variable(programs, name, value, since)
+    for command in shellwords.unwrapped(0, list(found.inner)):
+        problems += command_problems(programs, command, since)
+    return list(dict.fromkeys(problems))
 
 
 def check_fence(programs: Programs, path: str, fence: Fence, report: Report) -> None:
     """Check one shell block."""
     report.count("command blocks")
-    since = set(_SINCE.findall(fence.content))
+    since, wrong = milesflags.since(fence.content, programs.flags)
+    for text in wrong:
+        report.error(path, fence.line, text)
     try:
         found = shellwords.commands(fence)
     except shellwords.ShellError as error:
@@ -235,28 +152,55 @@ def check_fence(programs: Programs, path: str, fence: Fence, report: Report) -> 
         return
     for command in found:
         report.count("commands")
-        for problem in command_problems(programs, command, since):
+        for problem in dict.fromkeys(command_problems(programs, command, since)):
             report.error(path, command.line, problem)
 
 
 def check_inline(programs: Programs, chapter: Chapter, report: Report) -> None:
-    """Kit commands and make targets named in inline code: the verb or target must exist."""
+    """Inline code that names a kit command, a make target, a `MILES_` variable or a path."""
     for block in chapter.blocks:
         for start, end in block.code:
             text = block.text[start:end]
-            if not _INLINE.fullmatch(text):
-                continue
-            report.count("commands named in prose")
-            words = text.split()
-            problems = []
-            if words[0] == "make":
-                problems = command_problems(
-                    programs, shellwords.Command(0, (), tuple(words[:2])), set()
-                )
-            elif words[1].endswith("/kit.py") and len(words) > 2 and words[2].islower():
-                problems = _python(programs, [words[1], words[2], "--help"])
-            for problem in problems:
+            for problem in inline_problems(programs, text, report):
                 report.error(chapter.path, block.line_at(start), f"`{text}`: {problem}")
+
+
+def inline_problems(programs: Programs, text: str, report: Report) -> list[str]:
+    """What is wrong with one piece of inline code."""
+    variable = _VARIABLE.fullmatch(text)
+    if variable:
+        return _named_variable(programs, variable[1], variable[2])
+    if " " not in text:
+        return _paths(programs.tree, [text])
+    if not _INLINE.fullmatch(text):
+        return []
+    report.count("commands named in prose")
+    words = text.split()
+    if words[0] == "make":
+        return _make(programs, words[1:2])
+    problems = _paths(programs.tree, words)
+    if words[1].endswith("/kit.py") and len(words) > 2 and words[2].islower():
+        problems += _python(programs, [words[1], words[2], "--help"])
+        flags = [word.partition("=")[0] for word in words[3:] if word.startswith("--")]
+        if flags and not problems:
+            known = help_text(programs.kit, words[2:3])
+            problems += [
+                f"{words[2]} has no option {flag}"
+                for flag in flags
+                if not re.search(rf"{flag}(?![\w-])", known)
+            ]
+    return problems
+
+
+def _named_variable(programs: Programs, name: str, value: str | None) -> list[str]:
+    """A variable in prose: a setting of the launcher, or a name that the kit or Miles knows."""
+    if programs.settings is None or name in programs.settings:
+        return _variable(programs, name, value, set()) if value else []
+    tree = programs.tree
+    files = [p for folder in ("capture/gpu/*.py", "manuals/data/*") for p in tree.root.glob(folder)]
+    if any(name in path.read_text("utf-8", "replace") for path in files if path.is_file()):
+        return []
+    return [f"neither the kit nor a facts file knows {name}"]
 
 
 def check(root: Path = ROOT, overlay: Mapping[str, bytes] | None = None) -> Report:
@@ -270,8 +214,11 @@ def check(root: Path = ROOT, overlay: Mapping[str, bytes] | None = None) -> Repo
         except ChapterError as error:
             report.error(error.path, error.line, error.text)
             continue
-        for fence in chapter.of(*COMMAND_LANGUAGES):
-            check_fence(programs, path, fence, report)
+        for fence in chapter.fences:
+            if fence.language in COMMAND_LANGUAGES:
+                check_fence(programs, path, fence, report)
+            elif not fence.language:
+                report.error(path, fence.line, "a block names its language: bash, text, ...")
         check_inline(programs, chapter, report)
     return report
 
