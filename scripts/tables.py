@@ -10,6 +10,7 @@ from pathlib import Path
 
 from scripts import make_kit
 from scripts.guardtables import guard_cases, guard_rules
+from scripts.metrictables import metrics_without_ranges, run_record
 from scripts.tree import Tree
 
 
@@ -65,6 +66,8 @@ TABLES: dict[str, Callable[[Tree], list[list[str]]]] = {
     "kit-file": kit_file,
     "guard-rules": guard_rules,
     "guard-cases": guard_cases,
+    "run-record": run_record,
+    "metrics-without-ranges": metrics_without_ranges,
 }
 
 
