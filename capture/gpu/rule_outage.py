@@ -18,6 +18,7 @@ class Outage:
     def __init__(self, window: float, limit: int, checks: int):
         self.window, self.limit, self.checks = window, limit, checks
         self.streak = 0
+        self.held = 0  # longest streak that broke the rule since a counter advanced
         self.longest = 0
         self.total = 0
         self.first: Retry | None = None
@@ -45,7 +46,7 @@ class Outage:
         """A counter advanced: what failed before it is no outage."""
         if self.first is None and not self.streak:
             return
-        self.streak = 0
+        self.streak = self.held = 0
         self.first = self.last = self.first_at = self.deepest = None
         self.statuses.clear()
         self._seconds.clear()
@@ -61,11 +62,14 @@ class Outage:
         failed = self.count(now)
         self.streak = self.streak + 1 if failed > self.limit else 0
         self.longest = max(self.longest, self.streak)
+        if self.streak >= self.checks:
+            self.held = max(self.held, self.streak)
         return failed
 
     @property
     def holds(self) -> bool:
-        return self.streak >= self.checks
+        """Ten bad checks came in a row; silence afterwards is no recovery, a counter is."""
+        return self.held > 0
 
     @property
     def verdict(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from statistics import median
 
 from events import Perf, Step
 from guardlimits import Limits
@@ -83,15 +84,15 @@ class Training:
             self.warned.pop("gap-drift", None)
 
     def _drift(self) -> str | None:
-        """Text when the last five gaps are at least twice the first five, and rising."""
+        """Text when the median of the last five gaps is at least twice that of the first five,
+        rising and not yet above the limit (one step far off is no drift)."""
         if self._gap_count < 2 * _SPAN:
             return None
         before, last = list(self._gaps)[:_SPAN], list(self._gaps)[_SPAN:]
-        first = sum(self._first_gaps) / _SPAN
-        now, then = sum(last) / _SPAN, sum(before) / _SPAN
-        if first <= 0 or now < 2 * first or now <= then:
+        first, then, now = median(self._first_gaps), median(before), median(last)
+        if not 0 < 2 * first <= now <= self.limits.gap or now <= then:
             return None
-        return f"gap {first:.4g} in the first five steps, {now:.4g} in the last five"
+        return f"median gap {first:.4g} in the first five steps, {now:.4g} in the last five"
 
     def _warn(self, word: str, event: Step, text: str) -> None:
         self.warned.setdefault(word, (event.line, text))

@@ -275,7 +275,7 @@ class Guard:
 
     def _why(self, word: str, root: tuple | None, missed: Missed | None) -> str:
         if type(root) is Retry:
-            rows = f"{self.outage.streak} checks in a row"
+            rows = f"{self.outage.held} checks in a row"
             return f"more than {self.outage.limit} failed requests in each of {rows}"
         if word == "no-progress" and missed is not None:
             what = "progress" if missed.deadline == "stall" else "rollout, step, eval or save"

@@ -99,6 +99,19 @@ def test_an_engine_that_loads_for_minutes_under_fault_tolerance_is_waited_for():
     assert stops(live(*lines, fault_tolerance=True)) == {""}
 
 
+@pytest.mark.parametrize("status", [503, 404])
+def test_an_outage_that_held_is_not_forgotten_in_the_silence_after_it(status):
+    word = "request-refused" if status == 404 else "engine-dead"
+    outage = failing(DEAD, DEAD + 425, status=status)
+    for after in (0, 61, 700, 4000):
+        decision = judge(*BASE, *outage, now_after=after)
+        assert decision.verdict == word
+        assert "in each of 1" in decision.why  # ten checks and more
+    again = [*outage, *steps(DEAD + 600, 2, start=5)]
+    assert judge(*BASE, *again).verdict == "healthy"
+    assert judge(*BASE, *failing(DEAD, DEAD + 200), now_after=700).verdict == "no-progress"
+
+
 def test_the_limit_itself_is_not_too_many():
     rule = Outage(60, 100, 1)
     rule.failed(retry(10.0, count=100), 10.0)

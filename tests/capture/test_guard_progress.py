@@ -187,6 +187,14 @@ def test_streaks_that_are_too_short_warn_of_nothing():
     assert judge(*startup(), *one).verdict == "healthy"
 
 
+@pytest.mark.parametrize("place", [10, 12])
+def test_one_step_far_off_is_no_drift_of_the_gap(place):
+    gaps = [0.015] * 13
+    gaps[place] = 0.3
+    lines = [x for k, gap in enumerate(gaps) for x in one_step(HOUR + 250 + 170 * k, k, gap=gap)]
+    assert judge(*startup(), *lines).verdict == "healthy"
+
+
 @given(st.integers(0, 4), st.integers(1, 6))
 @settings(max_examples=20, deadline=None)
 def test_appended_steps_never_make_a_verdict_worse(kind, more):
