@@ -245,14 +245,20 @@ def test_a_stored_log_run_through_the_runner_gives_the_stored_summary(lab):
         **{"partial": False, "verdict": "finished"},
     }
     kept = tomlio.load(PLAIN3 / "run.toml")
-    said = {"setup": {n: kept["setup"][n] for n in ("engine", "shared", "shared_with")}}
+    # What this log says and the plan of the fake lab does not.
+    setup = ("engine", "shared", "shared_with", "attention_engine", "attention_trainer", "sampling")
+    run = ("seed", "rollout_seed", "num_rollout")
+    said = {
+        "run": {name: kept["run"][name] for name in run},
+        "setup": {name: kept["setup"][name] for name in setup},
+    }
     (lab.folder / "said.toml").write_text(tomlio.dumps(said))
     words = ["--lab", "test", "--run", "plain", "--out", str(lab.folder)]
     drafts = ["--run-toml", str(lab.runs / "plain.run.toml")]
     log_file = str(lab.runs / "plain.log")
     alone = lab.kit("store", log_file, *words, *drafts, place=False)
     assert alone.returncode == 2
-    assert "setup.engine: the log says" in alone.stderr
+    assert "run.seed: the log says 7, the draft 1234" in alone.stderr
     both = [*drafts, "--run-toml", str(lab.folder / "said.toml")]
     stored = lab.kit("store", log_file, *words, *both, place=False)
     assert stored.returncode == 0, stored.stderr
@@ -261,6 +267,7 @@ def test_a_stored_log_run_through_the_runner_gives_the_stored_summary(lab):
     document = tomlio.load(place / "run.toml")
     assert document["setup"]["image"] == DIGEST
     assert document["setup"]["launcher_sha256"] == record(lab)["setup"]["launcher_sha256"]
+    assert document["run"]["seed"] == document["settings"]["seed"] == 7
 
 
 def test_store_takes_the_draft_alone_when_the_launcher_wrote_the_log(lab):

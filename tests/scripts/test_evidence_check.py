@@ -274,3 +274,10 @@ def test_a_list_that_is_no_list_is_named_with_its_line(copy):
     ]
     path.write_text(good + good.splitlines()[0] + "\n")
     assert "is listed twice" in listed_problems(copy)[0]
+
+
+def test_a_list_that_is_not_sorted_is_named(copy):
+    evidence_check.write(copy)
+    path = copy / LIST
+    path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
+    assert listed_problems(copy) == [f"{LIST}:1: is not sorted by path, or lacks its last newline"]
