@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE = 1
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env site check check-claims check-containers test format kit bench clean
+.PHONY: help env site check check-claims check-containers test format outputs kit bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -38,6 +38,9 @@ test: $(READY) ## run the tests alone
 format: $(READY) ## format the code
 	@$(BIN) -m ruff format .
 	@$(BIN) -m ruff check --fix .
+
+outputs: $(READY) ## write the command outputs that the chapters print anew
+	@$(BIN) -m scripts.outputs
 
 kit: $(READY) ## pack the capture kit into dist/miles-kit.pyz
 	@$(BIN) -m scripts.make_kit
