@@ -23,22 +23,19 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from figures.timekeys import (
+    BY_METHOD,
+    OF_LOG_LINES,
+    holds_time,
+    is_median,
+    is_time,
+    is_time_column,
+)
+
 ROOT = Path(__file__).resolve().parent.parent
 STORE = PurePosixPath("capture/gpu")
 
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-# Durations, rates and utilisations: everything that a second job on the same GPU changes.
-_TIMING = re.compile(r"^(perf/(?!mfu_peak_tflops)|time/)|(_time|_seconds|_per_sec|_per_s)$")
-
-_TIME_KEYS = frozenset({"time", "seconds", "total_s", "start", "end", "started", "timing"})
-_BY_METHOD = {
-    "rollouts": "column()",
-    "steps": "column()",
-    "medians": "median()",
-    "startup": "startup()",
-}
-_OF_LOG_LINES = frozenset({"first_time", "last_time", "started", "ended", "errors", "retries"})
-
 # Flags that tell runs apart without changing what they do in a step.
 _INCIDENTAL = re.compile(r"^--(seed|rollout-seed|num-rollout|sglang-router-port)\b")
 
@@ -305,9 +302,9 @@ class Run:
         for key in keys:
             self._refuse_unusable(key)
         found = self._entry(keys)
-        if keys[0] in _BY_METHOD and keys[1:] != ("index",) and not _is_median(keys):
-            raise EvidenceError(f"{self.folder}: {what} is read with {_BY_METHOD[keys[0]]}")
-        timing = any(_is_time(key) for key in keys) or _holds_time(found)
+        if keys[0] in BY_METHOD and keys[1:] != ("index",) and not is_median(keys):
+            raise EvidenceError(f"{self.folder}: {what} is read with {BY_METHOD[keys[0]]}")
+        timing = any(is_time(key) for key in keys) or holds_time(found)
         if timing and self.shared:
             raise EvidenceError(self._shared_message(what))
         record(Access(self.id, what, timing=timing))
@@ -319,7 +316,7 @@ class Run:
         Only what a log says about itself and its errors; raises EvidenceError for the rest.
         """
         what = ":".join(keys)
-        if keys[0] not in _OF_LOG_LINES:
+        if keys[0] not in OF_LOG_LINES:
             raise EvidenceError(f"{self.folder}: {what} holds more than times of log lines")
         found = self._entry(keys)
         record(Access(self.id, what, log=True))
@@ -354,7 +351,7 @@ class Run:
                 )
 
     def _refuse_time(self, name: str) -> bool:
-        timing = bool(_TIMING.search(name))
+        timing = is_time_column(name)
         if timing and self.shared:
             raise EvidenceError(self._shared_message(name))
         return timing
@@ -364,21 +361,6 @@ class Run:
             f"{self.folder}/run.toml: the GPU was shared, so {what} is no timing result "
             "(setup.shared = true)"
         )
-
-
-def _is_time(key: str) -> bool:
-    return key in _TIME_KEYS or bool(_TIMING.search(key))
-
-
-def _holds_time(item: Any) -> bool:
-    """True when an entry has a duration or a time anywhere in it."""
-    if isinstance(item, dict):
-        return any(_is_time(key) or _holds_time(value) for key, value in item.items())
-    return isinstance(item, list) and any(_holds_time(part) for part in item)
-
-
-def _is_median(keys: Sequence[str]) -> bool:
-    return len(keys) == 3 and keys[0] == "medians"
 
 
 def run(run_id: str) -> Run:

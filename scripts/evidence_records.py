@@ -138,10 +138,10 @@ def check_ended(record: Record, report: Report) -> None:
 
 def check_unusable(record: Record, report: Report) -> None:
     """Columns that the log's own numbers show to be wrong, and rows for columns that are there."""
-    import runinfo
+    import wrongcolumns
 
     rows = {row.get("column"): row for row in record.toml.get("unusable", [])}
-    wrong = runinfo.wrong_reference(record.toml.get("settings", {}), record.summary)
+    wrong = wrongcolumns.wrong_reference(record.toml.get("settings", {}), record.summary)
     for column, why in wrong.items():
         if column not in rows:
             record.error(report, "unusable.column", f"{column} is not listed: {why}")

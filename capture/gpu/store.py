@@ -25,6 +25,7 @@ import runinfo
 import scrub
 import summarize
 import tomlio
+import wrongcolumns
 from pauses import PauseLogError
 
 EPILOG = """\
@@ -166,7 +167,7 @@ def build(args: argparse.Namespace, lab: Path, folder: Path) -> dict:
     num_rollout = document["run"]["num_rollout"]
     document["ended"] = runinfo.ended(summary["runs"][0], document["ended"], num_rollout)
     document["masked"] = [*document.get("masked", []), *masked]
-    wrong = runinfo.wrong_reference(document.get("settings", {}), summary["runs"][0])
+    wrong = wrongcolumns.wrong_reference(document.get("settings", {}), summary["runs"][0])
     rows = document.get("unusable", [])
     listed = {row.get("column") for row in rows}
     more = [{"column": c, "reason": why} for c, why in wrong.items() if c not in listed]

@@ -15,6 +15,7 @@ import scrub
 import store
 import summarize
 import tomlio
+import wrongcolumns
 
 ROOT = Path(__file__).resolve().parents[2]
 LAB = ROOT / "capture/gpu/out-h200-miles"
@@ -387,16 +388,16 @@ WRONG = {
 
 
 def test_a_reference_is_judged_only_where_its_weights_are_those_of_the_policy():
-    assert set(runinfo.wrong_reference(WRONG, reference_run(0.11))) == {
+    assert set(wrongcolumns.wrong_reference(WRONG, reference_run(0.11))) == {
         "rollout/ref_log_probs", "train/kl_loss",
     }  # fmt: skip
-    assert runinfo.wrong_reference(WRONG, reference_run(0.09)) == {}
-    assert runinfo.wrong_reference(WRONG, reference_run(2.0, index=3)) == {}
+    assert wrongcolumns.wrong_reference(WRONG, reference_run(0.09)) == {}
+    assert wrongcolumns.wrong_reference(WRONG, reference_run(2.0, index=3)) == {}
     for name, value in (
         ("ref-load", "/other"), ("attn-implementation", "flash_attention_2"), ("kl-coef", 0.1),
         ("kl-loss-coef", 0.1),
     ):  # fmt: skip
-        assert runinfo.wrong_reference({**WRONG, name: value}, reference_run(2.0)) == {}, name
+        assert wrongcolumns.wrong_reference({**WRONG, name: value}, reference_run(2.0)) == {}, name
 
 
 @pytest.mark.parametrize(
