@@ -21,6 +21,8 @@ _LOOSE_RUN = re.compile(r"^\W*(?:an?)\b(?:[\s-]+[\w.,:/`'*+-]+){0,6}?[\s-]+run\b
 _PRESENT = re.compile(
     r"\b(?:takes|needs|costs|gives|raises|reaches|loads|holds|uses|is|are)\b", re.IGNORECASE
 )
+_TIMELESS = re.compile(r"(?<!\brun )\b(?:takes|needs|costs|raises|reaches)\b", re.IGNORECASE)
+_SOURCE = re.compile(r"\b(?:reported|published|lab|report|manual)\b", re.IGNORECASE)
 _EVERYTHING = r"(?:every|any|each|all|most|many)"
 _GENERAL = re.compile(
     r"\b(?:always|usually|typically|generally|(?<!ended )(?<!ends )normally|commonly|never|often"
@@ -82,6 +84,12 @@ def claim_errors(text: str, strength: Strength, parts: Sequence[Strength] = ()) 
         loose = _LOOSE_RUN.match(text)
         if not _ONE_RUN.search(text) or (loose and _PRESENT.search(text, loose.end())):
             errors.append("rests on one run and does not say so (write 'one run' or 'this run')")
+        errors += [
+            f"rests on one run and says {match.group()!r}, as if it were so in every run"
+            for match in _TIMELESS.finditer(text)
+        ]
+    if strength.tier == "reported" and not _SOURCE.search(text):
+        errors.append("is reported and does not say so (write 'reported', or name the lab)")
     errors += _count_errors(text, [strength, *parts])
     return errors + sentence_errors(text, [strength], numbers=False)
 
@@ -98,6 +106,7 @@ def sentence_errors(text: str, strengths: Sequence[Strength], *, numbers: bool =
     errors = []
     if len(setups) < 2:
         what = "one run" if all(one.one_run for one in strengths) else "one setup"
+        what = what if strengths else "no run"
         errors += [
             f"rests on {what} and says {match.group()!r}"
             for match in _GENERAL.finditer(text)

@@ -187,8 +187,14 @@ def _check_number(
 
 
 def check_prose(pages: Pages, stating: Mapping[str, list[Link]], report: Report) -> None:
-    """Hold each sentence that links numbers to the evidence of all of them."""
+    """Hold each sentence that links numbers to the evidence of all of them.
+
+    Title and outcome of a page have no evidence of their own, so they may not be general.
+    """
     for path, chapter in pages.chapters.items():
+        for key in ("title", "outcome"):
+            for problem in wording.sentence_errors(str(chapter.front.get(key, "")), []):
+                report.error(path, chapter.front_line(f"{key}:"), f"{key} of the page {problem}")
         linked = {id(link) for link in stating[path]}
         for block in chapter.blocks:
             links = [link for link in block.links if id(link) in linked]

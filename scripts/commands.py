@@ -142,6 +142,9 @@ def _docker(programs: Programs, words: list[str], since: set[str]) -> list[str]:
 def check_fence(programs: Programs, path: str, fence: Fence, report: Report) -> None:
     """Check one shell block."""
     report.count("command blocks")
+    for place, text in enumerate(fence.content.splitlines(), start=1):
+        if text.lstrip().startswith(("~~~", "```")):
+            report.error(path, fence.line + place, f"a fence inside a block: {text.strip()}")
     since, wrong = milesflags.since(fence.content, programs.flags)
     for text in wrong:
         report.error(path, fence.line, text)

@@ -33,6 +33,7 @@ REPORTED_SETTING = re.compile(r"(?P<lab>[\w-]+):(?P<id>[\w-]+)")
 RUN_SETTING = re.compile(r"(?P<run>[\w.-]+/[\w.-]+)\s+(?P<flag>--[\w-]+)")
 
 
+_GOES_ON = re.compile(r"[\w/%]|[.,]\d")  # "256 answers" does not exempt "256 answers/s"
 MIN_REASON = 3  # words
 
 
@@ -50,7 +51,8 @@ class Exemption:
         """True when the exempt text stands in `text` over the span."""
         at = text.find(self.text)
         while at >= 0:
-            if at <= start and end <= at + len(self.text):
+            after = at + len(self.text)
+            if at <= start and end <= after and not _GOES_ON.match(text, after):
                 return True
             at = text.find(self.text, at + 1)
         return False

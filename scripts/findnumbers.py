@@ -28,7 +28,7 @@ _EDGE = r"(?<![\w.,:\u2212])(?<!\w[-/])"
 _END = r"(?!\w)"
 _WITH_UNIT = re.compile(
     rf"{_EDGE}(?:\d+\s?h\s?\d+{_END}"
-    rf"|{_RANGE}(?:\s?-?(?:{_SYMBOLS}|x|-fold)|\sdegrees|\s?(?-i:[dB])){_END}"
+    rf"|{_RANGE}(?:\s?-?(?:{_SYMBOLS}|x(?!\s*\d)|-fold)|\sdegrees|\s?(?-i:[dB])){_END}"
     rf"|\d+,\d{{1,2}}\s?(?:{_SYMBOLS}){_END}"
     rf"|\d{{1,2}}(?::\d\d){{1,2}}{_END}"
     rf"|{NUMBER}(?-i:[kMGT]){_END}"

@@ -37,6 +37,8 @@ OVERCLAIMS = [
     ("In one run with Qwen3-0.6B, 5 s.", evidence(), "Qwen3-0.6B"),
     ("In one run on GSM8K, 5 s.", evidence(), "GSM8K"),
     ("In one reported run it took 5 s.", evidence(), "reported"),
+    ("As in this run, the first step of GRPO takes 5 s.", evidence(), "takes"),
+    ("In this run it took 5 s.", evidence(tier="reported", setups=(GB10,)), "does not say so"),
 ]
 
 
@@ -84,3 +86,8 @@ def test_a_claim_may_count_the_runs_of_one_of_its_values():
     text = "In five runs the gap was small, in the three plain runs smaller."
     assert claim_errors(text, evidence(5)) != []
     assert claim_errors(text, evidence(5), [evidence(5), evidence(3)]) == []
+
+
+def test_a_sentence_without_evidence_may_not_be_general():
+    assert sentence_errors("You always win faster on every run.", []) != []
+    assert sentence_errors("You start a run and record each run.", []) == []

@@ -334,3 +334,13 @@ def test_a_published_setting_is_compared_with_its_source(repo, book):
     only(problems(tree, book), "'84 C' is no value of paper:hot")
     (folder / "reported.toml").write_text(source.replace("84", "85"))
     only(problems(tree, book), "is '85'")
+
+
+def test_the_outcome_of_a_page_may_not_be_general(repo, book):
+    page = PAGE.replace("You read a step.", "You always read a step.")
+    only(problems(repo(page), book), "one.md:3:", "outcome of the page", "'always'")
+
+
+def test_an_exemption_ends_where_its_text_ends(repo, book):
+    page = PAGE + "\nIt writes 32 prompts/s.\n"
+    only(problems(repo(page), book), "number without evidence: '32 prompts'")

@@ -100,6 +100,7 @@ GOOD = [
     "cat <<'EOF' > a\nmake nonsense\nEOF\nmake site",
 ]
 BAD = [
+    ("make site\n~~~text\nstep took 99 s", 12, "a fence inside a block"),
     ("for x in a b; do python3 capture/gpu/kit.py nope; done", 11, "invalid choice"),
     ("if true; then make nope; fi", 11, "no target 'nope'"),
     ("while true; do make nope; done", 11, "no target 'nope'"),
