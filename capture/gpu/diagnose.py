@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"diagnose: {error}", file=sys.stderr)
         return 2
     last = log.runs[-1]
-    if not any(run.events for run in log.runs):
+    if not log.of_miles:
         print(f"diagnose: {args.log}: no line of a Miles run", file=sys.stderr)
         return 3
     result = diagnose(log, limits, now, pauses, args.fault_tolerance)

@@ -37,6 +37,13 @@ class Marker(NamedTuple):
     status: int | None = None
 
 
+class Begun(NamedTuple):
+    """The first line with a timestamp of a run (``LogParser.begun``; feed does not return it)."""
+
+    line: int
+    time: float
+
+
 class EngineStart(NamedTuple):
     """The engine printed its server arguments (``what`` server_args) or Ray started (ray)."""
 
@@ -104,13 +111,17 @@ class EnginePrefill(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """A bar moved: download, shards, capture, generation.  ``done`` and ``total`` as printed."""
+    """A bar moved: download, shards, capture, generation.  ``done`` and ``total`` as printed.
+
+    ``elapsed``: seconds since the bar began, None when it shows none.
+    """
 
     line: int
     time: Seconds
     label: str
     done: float
     total: float
+    elapsed: float | None = None
 
 
 class Retry(NamedTuple):

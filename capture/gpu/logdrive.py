@@ -4,10 +4,6 @@ A log is read once into the events that the rules use: failed requests are summe
 engine batches and bars one a second is kept, so that memory grows with the hours of a run and not
 with its lines.  A file of several runs gives several :class:`RunLog`; each is judged alone, since
 between two of them nothing ran.
-
-The log's clock can be stepped.  A step back (more than a minute) takes no time.  A step forward
-looks like silence; it is taken out only when the trainer's own ``perf/step_time`` of the step
-around it shows that the time did not pass.
 """
 
 from __future__ import annotations
@@ -21,27 +17,23 @@ from events import (
     CutLine,
     EngineDecode,
     EnginePrefill,
+    EngineStart,
     ErrorLine,
-    JobEnd,
     Marker,
-    Perf,
     Progress,
     Retry,
     RunStart,
     TaskRaised,
 )
 from guardlimits import Limits
-from logclock import LogClock
 from logparse import LogParser
+from logtimes import WEEK, clock_times, last_time, place_bars, series, with_begins
 from pauses import PauseSet
 from rule_progress import level
 from rules import Decision, Guard
 from verdicts import OF_KIND
 
 CHUNK = 1 << 18
-STEP_LEAST = 600.0  # a forward clock step shorter than this cannot pass a deadline alone
-ZONE = 1800.0  # time zones differ by multiples of this
-_WEEK = 7 * 86400.0
 _BUSY = (EngineDecode, EnginePrefill, Progress)
 
 
@@ -64,12 +56,16 @@ class RunLog:
 
 
 class LogRuns(NamedTuple):
-    """``runs`` of a log (at least one), its lines and bytes, and the last time (guard's clock)."""
+    """``runs`` of a log (at least one), its lines and bytes, and the last time (guard's clock).
+
+    ``of_miles``: some line of it is one of a Miles run.
+    """
 
     runs: list
     lines: int
     bytes: int
     last_time: float | None
+    of_miles: bool
 
 
 class _Thin:
@@ -98,11 +94,14 @@ class _Thin:
             return
         if kind in _BUSY:
             how = level(event)
-            name = (kind, how, getattr(event, "label", "")[:12])
-            last = self._kept.get(name)
-            if not how or (last is not None and event.time == last):
+            name, now = (kind, how), (event.time, None)
+            if kind is Progress:
+                name, now = (how, series(event)), (event.time, event.elapsed)
+            if not how or self._kept.get(name) == now:
                 return
-            self._kept[name] = event.time
+            if len(self._kept) >= 4096:
+                self._kept.clear()
+            self._kept[name] = now
         self._second = None  # order of progress and failures matters
         self.out.append(event)
 
@@ -121,9 +120,15 @@ class Collector:
 
     def runs(self, parser: LogParser, size: int) -> LogRuns:
         """The log's runs, once the closed ``parser`` has read all of its ``size`` bytes."""
-        events = self._thin.out
-        times = _clock(events)
-        return LogRuns(_split(events, times), parser.line, size, _last(parser, events, times))
+        kept = self._thin.out
+        of_miles = parser.of_miles or any(type(e) is not CutLine for e in kept)
+        events = with_begins(kept, parser.begun)
+        times = clock_times(events)
+        last = last_time(parser, events, times)
+        if times:
+            place_bars(events, times, last)
+            last = max(last, times[-1])
+        return LogRuns(_split(events, times), parser.line, size, last, of_miles)
 
 
 def load(stream: BinaryIO, utc_offset_s: float = 0.0) -> LogRuns:
@@ -136,71 +141,12 @@ def load(stream: BinaryIO, utc_offset_s: float = 0.0) -> LogRuns:
     return collector.runs(parser, size)
 
 
-def _last(parser: LogParser, events: list, times: list[float]) -> float | None:
-    """The guard's time of the log's last timestamp, which may stand after the last event."""
-    if parser.time is None or not times:
-        return parser.time or (times[-1] if times else None)
-    behind = next((e.time for e in reversed(events) if e.time is not None), parser.time)
-    return times[-1] + min(max(0.0, parser.time - behind), _WEEK)
-
-
-def _clock(events: list) -> list[float]:
-    """Guard's time of each event: never falling, steps of the log's clock taken out."""
-    zone = _zone(events)
-    clock, times = LogClock(), []
-    clock.at(next((e.time for e in events if e.time is not None), 0.0))
-    perf_at: int | None = None
-    for i, event in enumerate(events):
-        raw = event.time
-        if zone and raw is not None and _by_marker(event):
-            raw += zone
-        times.append(clock.at(raw))
-        if type(event) is Perf and event.side == "trainer":
-            gone = _stepped(event, times, perf_at, i)
-            if gone:
-                clock.take_out(gone)
-            perf_at = i
-    return times
-
-
-def _by_marker(event: tuple) -> bool:
-    return type(event) is Marker or (type(event) is JobEnd and event.by == "marker")
-
-
-def _stepped(event: Perf, times: list[float], perf_at: int | None, here: int) -> float:
-    """Takes a forward step of the clock out of the last step's times; its seconds, else 0."""
-    took = event.metrics.get("perf/step_time")
-    if perf_at is None or took is None or not math.isfinite(took):
-        return 0.0
-    extra = times[here] - times[perf_at] - took
-    if extra < STEP_LEAST:
-        return 0.0
-    place = max(range(perf_at + 1, here + 1), key=lambda k: times[k] - times[k - 1])
-    gap = times[place] - times[place - 1]
-    if gap < STEP_LEAST or abs(gap - extra) > took:
-        return 0.0
-    gone = min(gap, extra)
-    for k in range(place, here + 1):
-        times[k] -= gone
-    return gone
-
-
-def _zone(events: list) -> float:
-    """Seconds to add to the launcher's UTC markers to reach the log's local time.
-
-    Read off the start marker and the first line after it: a whole number of half hours, at least
-    one hour, that leaves less than ten minutes between the two.
-    """
-    marks = [e for e in events[:50] if type(e) is Marker and e.name == "date" and e.time]
-    rest = [e for e in events if type(e) is not Marker and e.time is not None]
-    if not marks or not rest:
-        return 0.0
-    apart = rest[0].time - marks[0].time
-    halves = round(apart / ZONE)
-    return halves * ZONE if abs(halves) >= 2 and abs(apart - halves * ZONE) < 600 else 0.0
-
-
 def _split(events: list, times: list[float]) -> list[RunLog]:
+    """The runs of a log.
+
+    The first lines of a further run may carry no timestamp (a marker, the job's submission); they
+    stand at its first one, not at the last of the run before.
+    """
     starts = [e for e in events if type(e) is RunStart]
     runs = [RunLog(1)] + [RunLog(e.since_line) for e in starts]
     firsts = [run.first_line for run in runs]
@@ -213,7 +159,15 @@ def _split(events: list, times: list[float]) -> list[RunLog]:
             runs[place].cut = event
         runs[place].events.append(event)
         runs[place].times.append(now)
+    for run in runs[1:]:
+        if run.events and _has_no_stamp(run.events[0]):
+            first = next((t for t in run.times if t > run.start), run.start)
+            run.times = [max(t, first) for t in run.times]
     return runs
+
+
+def _has_no_stamp(event: tuple) -> bool:
+    return type(event) is Marker or (type(event) is EngineStart and event.what in ("job", "ray"))
 
 
 class Outcome(NamedTuple):
@@ -251,6 +205,8 @@ def drive(
     """
     limits = limits or Limits()
     guard = Guard(limits, fault_tolerance=fault_tolerance)
+    if all(type(e) is Marker for e in run.events):
+        guard.start(run.start)
     origin = math.floor(run.start)
     end = run.end if until is None else max(run.end, until)
     due, checks, longest = origin + offset, 0, 0
@@ -261,8 +217,8 @@ def drive(
             if not (act and final.stop):
                 break
             now += limits.grace_ft + limits.every
-        if now - due > _WEEK:
-            due += limits.every * math.floor((now - due - _WEEK) / limits.every)
+        if now - due > WEEK:
+            due += limits.every * math.floor((now - due - WEEK) / limits.every)
         while due <= now if event is None else due < now:
             decision = _check(guard, due, origin, pauses)
             checks += decision.counted

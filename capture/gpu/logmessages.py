@@ -9,6 +9,7 @@ import logrecords as rec
 from dictline import parse_dict
 from errors_table import WRAP_ENDS, WRAP_HINT, classify, suspicious
 from events import (
+    Begun,
     EngineReady,
     EngineStart,
     EngineWeights,
@@ -59,6 +60,9 @@ class MessageReader:
 
     def __init__(self, utc_offset_s: float):
         self.time: float | None = None
+        self.begun: list[Begun] = []  # first line with a timestamp, of each run
+        self.of_miles = False  # a record of a Miles logger was seen
+        self._awaited = True
         self._clock = Clock(utc_offset_s)
         self._out: list = []
         self._runs = RunTracker()
@@ -140,6 +144,8 @@ class MessageReader:
         """Announces a further run."""
         if start is not None:
             self._bars.clear()
+            self._tails.clear()  # so that the run's first timestamp is looked at
+            self._awaited = True
             self._out.append(start)
 
     def _marker(self, i, ev):
@@ -166,7 +172,7 @@ class MessageReader:
         self._bar(i, n, *known)
         return True
 
-    def _bar(self, i, n, name, label, done, total):
+    def _bar(self, i, n, name, label, done, total, elapsed):
         """Emits a bar only if it moved (its label names the batch that is being captured)."""
         state = (label, done, total)
         before = self._bars.get(name)
@@ -177,7 +183,7 @@ class MessageReader:
         self._bars[name] = state
         if done > 0 or before is not None:
             self._runs.content = True
-            self._out.append(Progress(n, self._time_before(i), label, done, total))
+            self._out.append(Progress(n, self._time_before(i), label, done, total, elapsed))
 
     # -- metrics ---------------------------------------------------------------------------------
 

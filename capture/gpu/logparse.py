@@ -12,7 +12,7 @@ time is parsed.
 
 from __future__ import annotations
 
-from events import CutLine, Retry
+from events import Begun, CutLine, Retry
 from lineshape import ANSI, HEAD, clean_text
 from logmessages import (
     CACHED_LINE,
@@ -44,7 +44,8 @@ class LogParser(MessageReader):
 
     ``utc_offset_s``: seconds that the log's clock is ahead of UTC.
     ``line``: complete physical lines so far; ``time``: time of the newest timestamped line;
-    ``partial``: bytes of the unfinished line; ``cut``: after close, the log stopped inside a line.
+    ``partial``: bytes of the unfinished line; ``cut``: after close, the log stopped inside a line;
+    ``begun``: the first timestamped line of each run; ``of_miles``: a Miles logger wrote in it.
     """
 
     def __init__(self, utc_offset_s: float = 0.0):
@@ -216,6 +217,13 @@ class LogParser(MessageReader):
         else:
             self.time = t
             self._resolved = i
+        if source is not None and stamp is not None:
+            self.of_miles = True
+        if self._awaited and not line.startswith(b"# "):
+            first = t if stamp is not None else self._clock.of_line(line)
+            if first is not None:
+                self._awaited = False
+                self.begun.append(Begun(n, first))
         if prefix:
             self._line_prefix = line[: m.end(1)]
         msg = line[end:]

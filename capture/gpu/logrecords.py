@@ -61,6 +61,8 @@ _JOB = re.compile(rb"\s*Job '([^']{1,80})' (submitted successfully|succeeded|fai
 
 # A numbered dict: groups kind, number, dict text.
 NUMBERED = re.compile(rb"(step|critic-step|rollout|perf|eval|multi_turn) (\d{1,12}): (\{.*)$", re.S)
+# What a bar shows behind its counts: the time since it began, as tqdm writes it.
+_ELAPSED = re.compile(rb"\[(?:(\d{1,6}):)?(\d{1,2}):(\d\d)[<,\]]")
 _MARK_TIME = re.compile(rb"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?(Z)?")
 _MARK_RC = re.compile(rb"\brc=(-?\d{1,6})\b")
 
@@ -181,9 +183,17 @@ def exhausted(n, t, msg):
 
 
 def bar(m):
-    """Name, label, done and total of a matched bar (see lineshape.BAR)."""
+    """Name, label, done, total and elapsed seconds of a matched bar (see lineshape.BAR)."""
     label = clean_text(m[1].rstrip(b"0123456789").rstrip(b" :"), 120) or "bar"
-    return label.split("(", 1)[0], label, scaled(m[2], m[3]), scaled(m[4], m[5])
+    counts = scaled(m[2], m[3]), scaled(m[4], m[5])
+    return label.split("(", 1)[0], label, *counts, _elapsed(m)
+
+
+def _elapsed(m):
+    found = _ELAPSED.search(m.string, m.end(5), m.end())
+    if found is None:
+        return None
+    return float(3600 * int(found[1] or 0) + 60 * int(found[2]) + int(found[3]))
 
 
 def job(n, t, msg):

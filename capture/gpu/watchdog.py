@@ -99,7 +99,7 @@ def _log_clock(args: argparse.Namespace, limits: Limits) -> int:
     offset = 0.0 if args.offset == "0" else seconds("--offset", args.offset)
     args.log = args.follow
     log, pauses = diagnose.read_log(args)
-    if not any(part.events for part in log.runs):
+    if not log.of_miles:
         _note(f"{args.follow}: no line of a Miles run")
         return 3
     until = diagnose.time_to_judge(args.now, log, diagnose.offset_s(args.utc_offset))

@@ -172,7 +172,7 @@ def run(args: argparse.Namespace) -> int:
 def _full(args: argparse.Namespace, limits: Limits) -> int:
     log, pauses = diagnose.read_log(args)
     until = diagnose.time_to_judge(args.now, log, diagnose.offset_s(args.utc_offset))
-    if not any(part.events for part in log.runs):
+    if not log.of_miles:
         print(f"replay: {args.log}: no line of a Miles run", file=sys.stderr)
         return 3
     table = full_table(log.runs[-1], limits, until, pauses, args.fault_tolerance)

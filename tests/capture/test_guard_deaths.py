@@ -241,6 +241,25 @@ def test_the_second_run_of_a_file_begins_with_its_own_first_line():
     assert second.events[0].line == second.first_line == len(BASE) + 1
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        ["Job 'raysubmit_x' submitted successfully"],
+        ["# run again", "Job 'raysubmit_x' submitted successfully"],
+        ["# run again", "(autoscaler +1m) Warning: cannot be scheduled"],
+    ],
+)
+def test_a_second_run_whose_first_line_has_no_timestamp_begins_at_its_own_time(head):
+    later = END + 4 * 3600
+    first = [*BASE, DIED, *failing(END + 30, END + 60)]
+    again = [*head, *startup(later), *steps(later + 250, 3)]
+    assert judge(*first, *again).verdict == "healthy"
+    assert stops(live(*first, *again)) == {""}
+    waits = [m.sourced(later + 60 * k, "waiting") for k in range(20)]
+    assert judge(*first, *head, *waits[:14]).verdict == "starting"
+    assert stops(live(*first, *head, *waits)) == {"no-progress"}
+
+
 def test_a_second_run_begins_without_the_deaths_of_the_first():
     first = [*BASE, KILLED, *failing(DEAD + 5, DEAD + 30)]
     for head in (["# run second", "# date 2026-11-29T10:00:00Z"], []):

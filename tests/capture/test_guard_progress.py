@@ -77,6 +77,62 @@ def test_an_evaluation_of_eighty_minutes_whose_bar_moves_is_waited_for():
     assert stops(live(*lines, *steps(END + 5000, 2, start=5))) == {""}
 
 
+def bars(label, span, each, total=256):
+    """One redrawn line: a bar that moves every ``each`` s and carries only its elapsed time."""
+    parts = []
+    for k in range(1, span // each + 1):
+        s = k * each
+        spent = f"{s // 60:02d}:{s % 60:02d}" if s < 3600 else f"1:{s // 60 % 60:02d}:{s % 60:02d}"
+        parts.append(f"{label}: {k * 100 // total:3d}%|#  | {k}/{total} [{spent}<10:00, 1.2it/s]")
+    return "\r".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("before", "label", "span"),
+    [
+        ([m.sourced(HOUR, "loading")], "model.safetensors", 2400),
+        (startup()[:3], "Capturing batches (bs=8 avail_mem=20.1 GB)", 1020),
+        (startup(), "Rollout generation", 1500),
+        (startup(), "Rollout generation", 4200),
+    ],
+)
+def test_bars_without_a_timestamp_move_the_logs_clock_by_their_elapsed_time(before, label, span):
+    moves = bars(label, span, 30)
+    end = HOUR + 10 + span
+    rest = [*(startup(end) if before != startup() else []), *steps(end + 120, 2)]
+    assert judge(*before, moves, *rest).verdict == "healthy"
+    assert stops(live(*before, moves, *rest)) == {""}
+    # A bar that stands still is no progress, wherever it stopped.
+    assert judge(*before, moves, now_after=1201).verdict == "no-progress"
+    assert judge(*before, moves, now_after=800).verdict == "starting"
+    late = [m.sourced(end + 3600, "waiting")]
+    assert stops(live(*before, moves, *late)) == {"no-progress"}
+
+
+def test_bars_never_pass_the_next_timestamp():
+    lines = [*startup(), bars("Rollout generation", 3000, 30), decode(HOUR + 100)]
+    log = load(io.BytesIO(m.text(*lines, bars("Rollout generation", 60, 30))))
+    times = log.runs[-1].times
+    assert times == sorted(times)
+    assert times[-3] - times[0] == 100
+    assert log.last_time == times[-1] == times[-3] + 30  # the second bar of the last loop
+
+
+@pytest.mark.parametrize(
+    "head", [[], ["# run x", "# date 2026-11-29T09:00:00Z"], ["# date 2026-11-29T07:00:00Z"]]
+)
+@pytest.mark.parametrize("source", [m.TRAINER, ""])
+def test_a_start_that_only_waits_is_no_progress_after_its_deadline(head, source):
+    lines = [m.sourced(HOUR + 5, "Creating placement group", source)]
+    for k in range(20):
+        warn = "(autoscaler) Warning: The following resource request cannot be scheduled right now"
+        lines += [m.sourced(HOUR + 60 * k + 60, "waiting", source), warn]
+    assert stops(live(*head, *lines)) == {"no-progress"}
+    assert judge(*head, *lines[:25]).verdict == "starting"
+    assert judge(*head, *lines).verdict == "no-progress"
+    assert judge(*head, lines[0], now_after=901).verdict == "no-progress"
+
+
 def test_downloads_that_only_move_a_bar_are_marks_of_a_start():
     lines = []
     for minute in range(90):
