@@ -39,8 +39,13 @@ LINKED = 120.0  # seconds from a cause to the death of the engine that it is lin
 _MOST = 64
 # Words of a program that met the condition and went another way.
 _WENT_ON = re.compile(
-    r"\bskipp(?:ed|ing)\b|\bfall(?:ing|s)?[ -]?back\b|\bignor(?:ed|ing)\b|\bretry(?:ing)? with\b"
-    r"|\bWARN(?:ING)?\b|\w+Warning:"
+    r"\bskipp(?:ed|ing)\b|\bfall(?:ing|s)?[ -]?back\b|\bignor(?:ed|ing)\b|\bretrying\b"
+    r"|\bretry with\b|\b[Ww]ill (?:use|retry|try)\b|may not be an issue"
+    # NCCL's WARN is its level of errors; c10d warns with "[W".
+    r"|(?<!NCCL )\bWARN(?:ING)?\b|\w+Warning:|\A(?:\[rank\d+\]:? ?)?\[W[\d ]"
+    # In an exception, or behind these words, "instead" is advice.
+    r"|\A(?!(?:\[rank\d+\]:? ?)?[\w.]+(?:Error|Exception): )"
+    r"(?!.*\b(?:[Pp]lease|[Cc]onsider|[Tt]ry|[Ss]hould)\b.*\binstead).*\binstead\b"
 )
 _CAN_GO_ON = ("cuda-oom", "kernel-missing", "port-in-use")
 _ENGINE = (
