@@ -44,6 +44,14 @@ class Begun(NamedTuple):
     time: float
 
 
+class FaultTolerance(NamedTuple):
+    """The run restarts dead engines: its command or arguments say so, or its monitor does."""
+
+    line: int
+    time: Seconds
+    text: str
+
+
 class EngineStart(NamedTuple):
     """The engine printed its server arguments (``what`` server_args) or Ray started (ray)."""
 

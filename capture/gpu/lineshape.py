@@ -22,6 +22,11 @@ HEAD = re.compile(
     _COLOUR + rb"(" + RAY_PREFIX + rb")?" + _COLOUR + rb"\s*" + rb"(?:" + _STAMP + rb")?"
     rb"(" + _SOURCE + rb")?"
 )
+# What ``docker logs -t`` and ``kubectl logs --timestamps`` put before a line, and what follows it
+# in a Miles log (Rust programs begin their own lines with such a time and two blanks or a level).
+OUTER = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d) ")
+OUTER_FIRST = re.compile(OUTER.pattern + rb"(?=\(|\[20|# |EXEC: |Job ')")
+MESSAGE_SOURCE = re.compile(_SOURCE)
 # A record that follows a bar fragment on the same line.
 RECORD = re.compile(rb"(?:" + RAY_PREFIX + rb")?" + _COLOUR + rb" ?" + _STAMP)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import BinaryIO, NamedTuple
 
 from events import (
@@ -19,6 +20,7 @@ from events import (
     EnginePrefill,
     EngineStart,
     ErrorLine,
+    FaultTolerance,
     Marker,
     Progress,
     Retry,
@@ -159,10 +161,14 @@ def _split(events: list, times: list[float]) -> list[RunLog]:
             runs[place].cut = event
         runs[place].events.append(event)
         runs[place].times.append(now)
-    for run in runs[1:]:
+    for before, run in pairwise(runs):
         if run.events and _has_no_stamp(run.events[0]):
             first = next((t for t in run.times if t > run.start), run.start)
             run.times = [max(t, first) for t in run.times]
+        while before.events and type(before.events[-1]) is FaultTolerance:  # the new run's command
+            run.events.insert(0, before.events.pop())
+            run.times.insert(0, run.start or before.times[-1])
+            before.times.pop()
     return runs
 
 

@@ -24,7 +24,7 @@ from events import (
     Step,
     Timer,
 )
-from lineshape import BAR, RECORD, Clock, clean_text, repeat_count
+from lineshape import BAR, MESSAGE_SOURCE, RECORD, Clock, clean_text, repeat_count
 from retryrecords import first_half, one_line, second_half
 from runtrack import RunTracker
 
@@ -63,6 +63,7 @@ class MessageReader:
         self.begun: list[Begun] = []  # first line with a timestamp, of each run
         self.of_miles = False  # a record of a Miles logger was seen
         self._awaited = True
+        self._aside: dict = {}
         self._clock = Clock(utc_offset_s)
         self._out: list = []
         self._runs = RunTracker()
@@ -75,6 +76,7 @@ class MessageReader:
         self._bar_memo: dict = {}
         self._wrap: tuple | None = None
         self._wrap_head: tuple | None = None
+        self._cut_head: tuple | None = None
         self._copy = False
         self._copy_since: float | None = None
 
@@ -88,15 +90,22 @@ class MessageReader:
         """Looks at one message; says whether it held something."""
         if stamp is None and self._wrap_head is not None and self._continue_dict(n, msg):
             return SOMETHING
+        if self._cut_head is not None and self._continue_head(n, msg, stamp, finished):
+            return SOMETHING
         if stamp is None and line.startswith(b"# "):
-            if finished:
-                self._marker(i, rec.marker(n, t, line, self._clock))
+            ev = rec.marker(n, t, line, self._clock)
+            if finished or rec.is_whole(ev):
+                self._marker(i, ev)
             return SOMETHING
         if stamp is None and msg.startswith(b"Status message:"):
+            self._error(n, t, msg[15:].strip(), False, True)
             self._copy, self._copy_since = True, self.time
             return COPY_BEGINS
         if source is not None and (m := rec.NUMBERED.match(msg)):
             self._dict(n, t, m, (stamp, fraction), finished)
+            return SOMETHING
+        if stamp is not None and self._is_cut_head(msg, source):
+            self._cut_head = (n, t, (stamp, fraction), msg, source)
             return SOMETHING
         key = msg[:4]
         if key == b"Erro" and stamp is not None:
@@ -127,7 +136,18 @@ class MessageReader:
                     tail = self._line_prefix + b" " + tail
                 self._slow(i, n, tail)
             return SOMETHING
-        return self._error(n, t, msg, source is not None, stamp is not None)
+        told = self._tolerant(n, t, msg)
+        found = self._error(n, t, msg, source is not None, stamp is not None)
+        return SOMETHING if told else found
+
+    def _tolerant(self, n, t, msg):
+        """Emits that the run has fault tolerance; no part of a run begins with it."""
+        if b"fault" not in msg and b"Killing actor" not in msg:
+            return False
+        ev = rec.fault_tolerance(n, t, msg)
+        if ev is not None:
+            self._out.append(ev)
+        return ev is not None
 
     def _emit(self, ev):
         kind = type(ev)
@@ -144,8 +164,9 @@ class MessageReader:
         """Announces a further run."""
         if start is not None:
             self._bars.clear()
-            self._tails.clear()  # so that the run's first timestamp is looked at
-            self._awaited = True
+            if not self._awaited:
+                self._aside, self._awaited = dict(self._tails), True
+                self._tails.clear()  # every line is looked at until the run's first timestamp
             self._out.append(start)
 
     def _marker(self, i, ev):
@@ -212,6 +233,36 @@ class MessageReader:
         else:
             self._numbered(first, t, kind, index, joined, stamp, metrics)
         return True
+
+    @staticmethod
+    def _is_cut_head(msg, source):
+        """Whether a terminal's wrap may have cut a record before its dict or exception."""
+        if source is not None:
+            return rec.is_cut_head(msg)
+        return len(msg) <= 90 and rec.CUT_SOURCE.fullmatch(msg) is not None
+
+    def _continue_head(self, n, msg, stamp, finished):
+        """Joins a record that was cut before its dict; True when the line belongs to it."""
+        first, t, stamps, head, source = self._cut_head
+        self._cut_head = None
+        if stamp is not None or n != first + 1:
+            return False
+        for joined in (head + msg, head + b" " + msg):
+            at = 0
+            if source is None:
+                m = MESSAGE_SOURCE.match(joined)
+                if m is None:
+                    continue
+                at = m.end()
+            if m := rec.NUMBERED.match(joined, at):
+                self._dict(first, t, m, stamps, finished)
+                if self._wrap_head is not None:
+                    self._wrap_head = (n, *self._wrap_head[1:])
+                return True
+            if (ev := rec.task_raised(first, t, joined[at:])) is not None:
+                self._emit(ev)
+                return True
+        return False
 
     def _numbered(self, n, t, kind, index, raw, stamp, metrics):
         if kind == "perf":
@@ -289,8 +340,12 @@ class MessageReader:
         row = classify(msg, anchored=sourced)
         wrap, self._wrap = self._wrap, None
         if wrap is not None and not stamped and n <= wrap[0] + 3:
-            joined = wrap[2] + b" " + msg[:400]
+            # A terminal cuts inside a word and after a blank, a text filler drops the blank.
+            joined = wrap[2] + msg[:400]
             whole = classify(joined)
+            if whole is None or whole.kind == wrap[3]:
+                spaced = wrap[2] + b" " + msg[:400]
+                joined, whole = spaced, classify(spaced)
             if whole is not None and whole.kind not in (wrap[3], row.kind if row else None):
                 self._emit(
                     ErrorLine(wrap[0], wrap[1], whole.kind, whole.severity, clean_text(joined))

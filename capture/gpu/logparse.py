@@ -13,7 +13,7 @@ time is parsed.
 from __future__ import annotations
 
 from events import Begun, CutLine, Retry
-from lineshape import ANSI, HEAD, clean_text
+from lineshape import ANSI, HEAD, OUTER, OUTER_FIRST, clean_text
 from logmessages import (
     CACHED_LINE,
     COPY_BEGINS,
@@ -55,6 +55,7 @@ class LogParser(MessageReader):
         self._rest = b""
         self._drop = False
         self._has_return = False
+        self._outer = False  # every line has a timestamp of the log's reader before it
         self._lines: list = []
 
     @property
@@ -90,6 +91,8 @@ class LogParser(MessageReader):
         rest, self._rest, self._drop = self._rest, b"", False
         if rest:
             self.cut = True
+            if self._outer:
+                rest = _without_outer([rest])[0]
             pieces = rest.rstrip(b"\r").split(b"\r")
             self._lines, self._resolved = [rest], -1
             for piece in pieces:
@@ -111,10 +114,15 @@ class LogParser(MessageReader):
         finished = len(lines) - 1
         if not lines[-1]:
             lines.pop()
+        if self._outer:
+            lines = _without_outer(lines)
         self._lines, self._resolved = lines, -1
         at, end = 0, len(lines)
         while at < end:
+            outer = self._outer
             at = self._skip_copy(at) if self._copy else self._scan(at)
+            if self._outer and not outer:
+                lines[at:] = _without_outer(lines[at:])
         self.time = self._time_before(end)
         self.line += finished
         self._lines = []
@@ -206,6 +214,10 @@ class LogParser(MessageReader):
         """One line that the caches do not know; True when a copy of the log begins after it."""
         if b"\r" in line:
             return self._redrawn(i, n, line, finished)
+        if not self._outer and line[:2] == b"20" and (m := OUTER_FIRST.match(line)):
+            self._outer = True
+            self._slow(i, n, line[m.end() :], finished)
+            return True
         m = HEAD.match(line)
         prefix, stamp, fraction, source = m.groups()
         end = m.end()
@@ -223,6 +235,7 @@ class LogParser(MessageReader):
             first = t if stamp is not None else self._clock.of_line(line)
             if first is not None:
                 self._awaited = False
+                self._tails.update(self._aside)
                 self.begun.append(Begun(n, first))
         if prefix:
             self._line_prefix = line[: m.end(1)]
@@ -251,3 +264,9 @@ class LogParser(MessageReader):
             elif piece:
                 stop = self._slow(i, n, piece, finished) or stop
         return stop
+
+
+def _without_outer(lines: list) -> list:
+    """Lines without the timestamp that ``docker logs -t`` puts before each."""
+    match = OUTER.match
+    return [line[m.end() :] if (m := match(line)) else line for line in lines]

@@ -19,6 +19,7 @@ from events import (
     EngineStart,
     EngineWeights,
     EvalSkipped,
+    FaultTolerance,
     JobEnd,
     Load,
     LoadFailed,
@@ -61,6 +62,11 @@ _JOB = re.compile(rb"\s*Job '([^']{1,80})' (submitted successfully|succeeded|fai
 
 # A numbered dict: groups kind, number, dict text.
 NUMBERED = re.compile(rb"(step|critic-step|rollout|perf|eval|multi_turn) (\d{1,12}): (\{.*)$", re.S)
+_TOLERANT = re.compile(
+    rb"--use[-_]fault[-_]tolerance(?![\w=\]-])"
+    rb"|\buse_fault_tolerance['\"]?(?: ?\.{2,} ?| ?[=:] ?)[Tt]rue\b"
+    rb"|\AHealth check failed for rollout engine .{0,300}?Killing actor"
+)
 # What a bar shows behind its counts: the time since it began, as tqdm writes it.
 _ELAPSED = re.compile(rb"\[(?:(\d{1,6}):)?(\d{1,2}):(\d\d)[<,\]]")
 _MARK_TIME = re.compile(rb"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?(Z)?")
@@ -209,12 +215,30 @@ def job(n, t, msg):
 
 
 def how_by_status(status: int) -> str:
-    """Word for an exit status: 124 is a time limit, 128+N and negative are signals."""
+    """Word for an exit status: 124 is a time limit, 128+N (N to 64) and negative are signals."""
     if status == 0:
         return "finished"
     if status == 124:
         return "time-limit"
-    return "killed" if status < 0 or status > 128 else "failed"
+    return "killed" if status < 0 or 128 < status <= 192 else "failed"
+
+
+def fault_tolerance(n, t, msg):
+    m = _TOLERANT.search(msg)
+    return FaultTolerance(n, t, clean_text(m[0], 120)) if m else None
+
+
+def is_whole(marker: Marker) -> bool:
+    """Whether a marker that no newline ends can be believed: an end with its status.
+
+    Two digits below 26 are more likely a status of three that was cut.
+    """
+    return marker.status is not None and not 10 <= marker.status <= 25
+
+
+def is_cut_head(msg: bytes) -> bool:
+    """Whether a message ends inside the words that begin a metric line or a task's exception."""
+    return msg in _CUT_HEADS or (len(msg) < 32 and _CUT_NUMBER.fullmatch(msg) is not None)
 
 
 def marker(n, t, line, clock):
@@ -235,6 +259,16 @@ def marker(n, t, line, clock):
         return Marker(n, t, word, rest)
     return Marker(n, t, "note", text)
 
+
+_WORDS = (b"step", b"critic-step", b"rollout", b"perf", b"eval", b"multi_turn")
+_CUT_HEADS = frozenset(
+    word[:end]
+    for word in (*_WORDS, b"[rollout] Task raised exception: ")
+    for end in range(len(word) + 1)
+)
+_CUT_NUMBER = re.compile(rb"(?:" + b"|".join(_WORDS) + rb") (?:\d{1,12}:? ?)?")
+# A file and line of a Miles record that end the line.
+CUT_SOURCE = re.compile(rb"[\w.<>-]{1,80}(?::\d{0,6}(?: -? ?)?)?")
 
 # First four bytes of a message -> functions to try.
 BY_START = {

@@ -2,7 +2,8 @@
 
 Texts: Miles http_utils.py:227 around the exception texts of httpx, which have two lines when the
 server answered (``Error: Server error '503 ...' for url`` and ``For more information check: ...,
-retrying... (attempt A/60, url=URL, response=BODY)``).
+retrying... (attempt A/60, url=URL, response=BODY)``).  Older versions print neither the address nor
+the response.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ _FIRST_HALF = re.compile(
     rb"Error: (?:Server error|Client error|Redirect response|Informational response) '(\d{3})\b"
 )
 _ONE_LINE = re.compile(
-    rb"Error: (.*?)(?:, |\s)retrying\.\.\. \(attempt (\d+)/(\d+), url=(.*?), response=(.*)\)\s*$",
+    rb"Error: (.*?)(?:, |\s)retrying\.\.\. \(attempt (\d+)/(\d+)"
+    rb"(?:, url=(.*?), response=(.*))?\)\s*$",
     re.S,
 )
 # Its start and its end may be on other lines when a terminal wrapped it.
 _SECOND_HALF = re.compile(
     rb"(?:For more information check: )?(?:\S{0,200}?Status/(\d{3}))?.{0,80}?"
-    rb"retrying\.\.\. \(attempt (\d+)/(\d+),(?: ?url=(.*?)(?:, ?|$))?(?:response=(.*?))?\)?\s*$",
+    rb"retrying\.\.\. \(attempt (\d+)/(\d+)"
+    rb"(?:,(?: ?url=(.*?)(?:, ?|$))?(?:response=(.*?))?)?\)?\s*$",
     re.S,
 )
 _CODE = re.compile(rb'"code": ?"([^"]{1,80})"')
@@ -51,8 +54,9 @@ def one_line(msg: bytes) -> tuple | None:
     m = _ONE_LINE.match(bare)
     if m is None:
         return None
-    code = router_code(m[5]) or clean_text(m[1], 80) or None
-    return None, int(m[2][:9]), int(m[3][:9]), code, clean_text(m[4], 200), times
+    code = router_code(m[5] or b"") or clean_text(m[1], 80) or None
+    url = None if m[4] is None else clean_text(m[4], 200)
+    return None, int(m[2][:9]), int(m[3][:9]), code, url, times
 
 
 def router_code(body: bytes) -> str | None:

@@ -20,6 +20,7 @@ from events import (
     EngineStart,
     EngineWeights,
     ErrorLine,
+    FaultTolerance,
     JobEnd,
     Marker,
     Perf,
@@ -78,6 +79,8 @@ class Guard:
         self.runs = 1
         self.paused = 0.0  # seconds so far that do not count
         self._asked_ft = fault_tolerance
+        self._ft_line = 0  # the newest line that says that the run has fault tolerance
+        self._ft_then = 0  # the first event behind it
         self._last_check: float | None = None
         self._last_blind = False
         self._new_run()
@@ -108,6 +111,12 @@ class Guard:
         """One event of the log, seen at ``now``."""
         at = now - self.paused
         kind = type(event)
+        if kind is FaultTolerance:
+            self.fatals.fault_tolerance = True
+            self._ft_line, self._ft_then = event.line, 0
+            return
+        if not self._ft_then and kind not in (Marker, RunStart):
+            self._ft_then = event.line
         if kind is Retry:
             self.start(now)
             self.outage.failed(event, at)
@@ -166,7 +175,9 @@ class Guard:
         self.since_line = event.since_line
         fatals.forget_before(event.since_line)
         rewards.forget_before(event.since_line)
-        fatals.fault_tolerance = self._asked_ft
+        # A launcher prints its command before the line that shows that a further run begins.
+        command = self._ft_line and not 0 < self._ft_then < event.since_line
+        fatals.fault_tolerance = self._asked_ft or bool(command)
         self.fatals, self.rewards = fatals, rewards
 
     # -- output ----------------------------------------------------------------------------------

@@ -135,6 +135,35 @@ def test_fault_tolerance_is_read_from_the_command_and_waits_longer():
     assert 300 <= min(r.seconds for r in outcomes) <= slowest(outcomes) <= 330
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "EXEC: ray job submit -- python3 train.py --use-fault-tolerance",
+        m.sourced(HOUR - 5, "  use_fault_tolerance ... True"),
+    ],
+)
+def test_fault_tolerance_in_the_output_is_that_of_the_run_that_it_begins(line):
+    back = [*startup(DEAD + 200), decode(DEAD + 215), *steps(DEAD + 400, 2, start=5)]
+    lines = [*BASE, KILLED, *failing(DEAD + 5, DEAD + 190), *back]
+    assert stops(live(line, *lines)) == {""}
+    assert stops(live(*lines)) == {"engine-dead"}
+    # A launcher prints its command before the line that shows that a further run begins.
+    job, before = "Job 'raysubmit_x' submitted successfully", steps(HOUR - 3600, 3)
+    assert stops(live(*before, line, job, *lines)) == {""}
+    assert stops(live(line, *before, job, *lines)) == {"engine-dead"}
+    for head, wanted in (([*before, line], True), ([line, *before], False)):
+        guard = Guard()
+        for event in LogParser().feed(m.text(*head, job, *BASE)):
+            guard.observe(event, event.time or HOUR - 3700)
+        assert guard.fatals.fault_tolerance is wanted
+
+
+def test_the_kill_of_the_health_monitor_shows_fault_tolerance():
+    told = m.sourced(DEAD + 30, "Health check failed for rollout engine 0 (ray). Killing actor.")
+    back = [*startup(DEAD + 200), decode(DEAD + 215), *steps(DEAD + 400, 2, start=5)]
+    assert stops(live(*BASE, KILLED, told, *failing(DEAD + 31, DEAD + 190), *back)) == {""}
+
+
 def test_servers_that_die_at_a_clean_end_belong_to_the_end():
     quit_line = m.engine(END + 5, "SIGQUIT received. signum=None, frame=None.")
     assert judge(*BASE, quit_line, "# end 2026-11-29T09:16:30Z rc=0").verdict == "finished"

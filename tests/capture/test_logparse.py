@@ -13,8 +13,10 @@ from events import (
     EnginePrefill,
     EngineReady,
     EngineWeights,
+    ErrorLine,
     Eval,
     EvalSkipped,
+    FaultTolerance,
     JobEnd,
     Load,
     LoadFailed,
@@ -31,6 +33,7 @@ from events import (
     TaskRaised,
     Timer,
 )
+from logparse import LogParser
 
 from tests.capture.minilog import (
     MANAGER,
@@ -505,6 +508,133 @@ def test_a_dict_that_a_terminal_wrapped_is_joined():
     assert [s.index for s in got] == [0, 1]
     assert got[0].line == 1
     assert got[0].metrics == {"train/loss": 0.125, "train/grad_norm": 0.75, "train/step": 0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Step, "step 12: {'train/loss': 0.125, 'train/grad_norm': 0.75}"),
+        (Rollout, "rollout 0: {'rollout/raw_reward': 0.5}"),
+        (TaskRaised, "[rollout] Task raised exception: ModuleNotFoundError(\"No module 'r'\")"),
+    ],
+)
+def test_a_record_is_read_wherever_a_terminal_wraps_it_behind_its_time(kind, message):
+    line = sourced(1, message)
+    (whole,) = of(kind, text(line))
+    for at in range(line.index("] ") + 3, line.index(": ", line.index(" - ")) + 2):
+        for rest in {line[at:], line[at:].lstrip()}:
+            head = line[:at] if rest == line[at:] else line[:at].rstrip()
+            (first, *_) = of(kind, text(head, rest, step(9, 13)))
+            assert first[1:] == whole[1:], head
+
+
+def test_a_record_that_only_begins_swallows_no_record():
+    for head in ("", "step", "step 1", "[rollout] Task"):
+        log = text(sourced(1, head), "anything", sourced(2, head), step(9, 1))
+        assert [s.index for s in of(Step, log)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("engine-died", "Subprocess scheduler_0 (pid=5107) crashed with exit code -9."),
+        ("engine-died", "Received sigquit from a child process. It usually means the child"),
+        ("kernel-missing", "CUDA error: no kernel image is available for execution"),
+    ],
+)
+def test_an_error_is_read_wherever_a_terminal_wraps_its_words(kind, line):
+    least = {"Subprocess": 25, "Received s": 24, "CUDA error": 20}[line[:10]]
+    for at in range(least, len(line)):
+        for rest in {line[at:], line[at:].lstrip()}:
+            kinds = [e.kind for e in of(ErrorLine, text(engine(1, line[:at].rstrip()), rest))]
+            assert kind in kinds or (line[:at].endswith(" ") and rest == line[at:]), line[:at]
+            assert kind in [e.kind for e in of(ErrorLine, text(engine(1, line[:at]), rest))]
+
+
+@pytest.mark.parametrize("zone", ["Z", "+02:00"])
+def test_a_timestamp_that_the_reader_of_the_log_put_before_each_line_changes_nothing(zone):
+    lines = [
+        "# run a",
+        "# date 2026-11-29T00:00:00Z",
+        "EXEC: python3 train.py --use-fault-tolerance",
+        engine(0, "server_args=ServerArgs(x=1)"),
+        *[x for k in range(4) for x in retry(5 + k, k + 1)],
+        "\r".join(f"Capturing batches:  {k}0%|## | {k}/9 [00:0{k}<00:09]" for k in (1, 2, 3)),
+        "(SGLangEngine pid=7) Received sigquit from a child process. It usually means",
+        *step(20, 0),
+        *retry(30, 1),
+        *rollout(50, 1),
+        "# end 2026-11-29T00:02:00Z rc=0",
+    ]
+    stamped = [f"2026-11-29T00:00:{k:02d}.123456789{zone} {line}" for k, line in enumerate(lines)]
+    for cut in (1 << 18, 70, 7):
+        assert events(text(*stamped), cut) == events(text(*lines), cut)
+
+
+def test_a_line_that_begins_with_its_own_time_is_no_log_with_outer_timestamps():
+    own = "2026-11-29T00:00:01.123456Z  INFO sglang_router::server: x"
+    log = text(step(1, 0), own, step(9, 1), f"{own[:28]}Traceback", step(20, 2))
+    assert [s.index for s in of(Step, log)] == [0, 1, 2]
+    parser = LogParser()
+    parser.feed(text(own))
+    assert parser.time is not None
+
+
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [("rc=0", "finished"), ("rc=1", "failed"), ("rc=137", "killed"), ("rc=124", "time-limit")],
+)
+def test_an_end_with_its_status_needs_no_newline(end, how):
+    log = text(step(1, 0)) + f"# end 2026-11-29T00:02:00Z {end}".encode()
+    assert [e.how for e in of(JobEnd, log)] == [how]
+    for cut in ("", "rc", "rc=", "rc=12", "rc=13"):
+        assert of(JobEnd, text(step(1, 0)) + f"# end 2026-11-29T00:02:00Z {cut}".encode()) == []
+
+
+def test_only_a_status_of_a_signal_is_a_kill():
+    ends = [(f"# end x rc={n}", n) for n in (1, 125, 128, 129, 143, 192, 193, 255)]
+    hows = {n: of(JobEnd, text(line))[0].how for line, n in ends}
+    assert [n for n, how in hows.items() if how == "killed"] == [129, 143, 192]
+
+
+def test_retries_of_older_versions_without_address_and_response_are_read():
+    first, second = retry(1, 3)
+    short = second.split(", url=")[0] + ")"
+    log = text(
+        first,
+        short,
+        sourced(2, "Error: All connection attempts failed, retrying... (attempt 4/60)"),
+    )
+    assert [(r.status, r.attempt, r.limit) for r in of(Retry, log)] == [(503, 3, 60), (None, 4, 60)]
+
+
+def test_the_cause_in_the_status_message_of_a_job_is_read_and_the_copy_below_it_is_not():
+    died = "Task was killed due to the node running low on memory."
+    told = f"Status message: Job supervisor actor died: {died}"
+    log = text(
+        step(1, 0), "Job 'raysubmit_x' failed", told, sourced(1, "CUDA error: out of memory")
+    )
+    assert [e.kind for e in of(ErrorLine, log)] == ["ray-memory-kill"]
+    plain = "Status message: Job entrypoint command failed with exit code 1, last available logs:"
+    assert of(ErrorLine, text("Job 'raysubmit_x' failed", plain)) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "EXEC: cd /root/miles && ray job submit -- python3 train.py --use-fault-tolerance --seed 1",
+        sourced(1, "  use_fault_tolerance ............... True"),
+        sourced(1, "Namespace(seed=1, use_fault_tolerance=True, x=2)"),
+        "{'use_fault_tolerance': True}",
+        sourced(1, "Health check failed for rollout engine 0 (ray timeout). Killing actor. Exc: x"),
+    ],
+)
+def test_fault_tolerance_is_read_from_the_output_of_the_run(line):
+    assert len(of(FaultTolerance, text(line))) == 1
+    off = line.replace("True", "False").replace("--use-fault-tolerance", "[--use-fault-tolerance]")
+    assert of(FaultTolerance, text(off.replace("Killing actor", "Retrying"))) == []
+    sample = sourced(1, f"First rollout sample: {line}")
+    assert of(FaultTolerance, text(sample)) == []
 
 
 def test_a_dict_that_never_closes_swallows_no_record():
