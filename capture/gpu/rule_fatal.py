@@ -7,7 +7,10 @@ A fatal line is held until something proves that the run survived it:
 - the engine's server gets ready again, or it generates after a restart.
 
 Weaker signs only postpone the stop.  What was under way when the line came (``STRAGGLER``
-seconds) proves nothing, since lines of several processes overtake each other.
+seconds) proves nothing, since lines of several processes overtake each other; but where the line
+is not the engine's, a counter then is a reason to wait for the next one (``DOUBT``): a tool or a
+worker of the reward can have printed it, and the training that follows prints nothing for minutes.
+A line of the driver or of the engine that tells a death ends the doubt.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from verdicts import OF_KIND, SPECIFIC
 
 STRAGGLER = 15.0  # seconds
 READY = 2.0  # the same for the server's ready line, which its own process prints last
+DOUBT = 140.0  # seconds that a line waits when the run may well survive it
 LINKED = 120.0  # seconds from a cause to the death of the engine that it is linked to
 _MOST = 64
 # Words of a program that met the condition and went another way.
@@ -71,6 +75,7 @@ class Fatal:
     rollout: float
     sign: float
     restarted: bool = False
+    doubted: bool = False
 
 
 class Fatals:
@@ -88,6 +93,9 @@ class Fatals:
             return
         if verdict in _CAN_GO_ON and _WENT_ON.search(event.text):
             return
+        if verdict in ("engine-dead", "worker-died"):
+            for other in self.pending:
+                other.doubted = False
         engine = verdict == "engine-dead"
         if engine:
             for other in self.pending:
@@ -109,6 +117,7 @@ class Fatals:
         if kind is EngineReady and at - fatal.at > READY:
             return True
         if at - fatal.at <= STRAGGLER:
+            fatal.doubted = fatal.doubted or (how == COUNTER and not fatal.engine)
             return False
         of_engine = kind in _ENGINE or (kind is Progress and event.label.startswith(_ENGINE_BARS))
         if of_engine and how == WORK and fatal.engine and fatal.restarted:
@@ -157,6 +166,7 @@ class Rewards:
         self.first_at = 0.0
         self.raised = 0
         self._lines = 0
+        self._done = 0.0
         self.last: TaskRaised | ErrorLine | None = None
 
     def task(self, event: TaskRaised, at: float) -> None:
@@ -189,6 +199,13 @@ class Rewards:
     @property
     def holds(self) -> bool:
         return self.count >= 2
+
+    def bar(self, event: Progress) -> None:
+        """The bar of the generation moved: the reward of some group worked since."""
+        if event.label.startswith("Rollout generation"):
+            if event.done > self._done:
+                self.rollout()
+            self._done = event.done
 
     def rollout(self) -> None:
         """A rollout came through: the reward works."""

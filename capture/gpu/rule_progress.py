@@ -105,6 +105,11 @@ class Deadlines:
             self._rollout_at = at
         del self.steps[:-_HISTORY]
 
+    @property
+    def usual(self) -> float:
+        """Median step in seconds; 0 before the first."""
+        return median(self.steps) if self.steps else 0.0
+
     def allowed(self) -> tuple[float, float | None]:
         """(stall, ceiling) of this phase in seconds; no ceiling in start-up."""
         lim = self.limits
@@ -112,7 +117,7 @@ class Deadlines:
             return lim.startup_stall, None
         if self.phase == "first step":
             return lim.first_stall, lim.first_ceiling
-        usual = median(self.steps) if self.steps else 0.0
+        usual = self.usual
         return max(lim.stall, lim.stall_steps * usual), max(lim.ceiling, lim.ceiling_steps * usual)
 
     def missed(self, now: float) -> Missed | None:

@@ -24,6 +24,7 @@ from events import (
     JobEnd,
     Marker,
     Perf,
+    Progress,
     RetriesExhausted,
     Retry,
     Rollout,
@@ -33,7 +34,7 @@ from events import (
 )
 from guardlimits import Limits
 from lineshape import BAR
-from rule_fatal import Fatals, Rewards
+from rule_fatal import DOUBT, Fatals, Rewards
 from rule_outage import Outage
 from rule_progress import WORK, Deadlines, Missed, level
 from rule_training import Training
@@ -41,6 +42,7 @@ from verdicts import SPECIFIC, STOPS, WARNINGS
 
 QUIET_CUT = 600.0  # seconds of silence after which an unfinished line is a cut one
 TEARDOWN = 60.0  # seconds before a clean end in which dying servers are its cascade
+DOUBT_STEPS = 1.5  # median steps within which a run that lives shows its next counter
 FT_FLAG = "--use-fault-tolerance"
 
 
@@ -165,6 +167,8 @@ class Guard:
             self.rewards.rollout()
             if kind is Perf:
                 self.training.rollout(event)
+        elif kind is Progress:
+            self.rewards.bar(event)
         elif kind is EngineStart and self.ended is not None:
             self.ended = None
 
@@ -251,7 +255,8 @@ class Guard:
         cause = self.fatals.cause(failing)
         finished = self.ended is not None and self.ended.how == "finished"
         missed = None if finished else self.deadlines.missed(at)
-        waited = rewards.holds and (whole or at - rewards.first_at >= self.limits.grace)
+        patience = max(self.limits.grace, DOUBT)  # another sample may show that the reward works
+        waited = rewards.holds and (whole or at - rewards.first_at >= patience)
         rules = (self._ripe(cause, at, whole), waited, self.training.nonfinite, out.holds, missed)
         if not any(rules):
             return None
@@ -282,6 +287,8 @@ class Guard:
         if whole and (not tolerant or self.ended is not None):
             return True
         grace = self.limits.grace_ft if tolerant else self.limits.grace
+        if cause[1].doubted:
+            grace = max(grace, DOUBT, DOUBT_STEPS * self.deadlines.usual)
         return at - max(cause[1].at, cause[1].sign) >= grace
 
     def _why(self, word: str, root: tuple | None, missed: Missed | None) -> str:

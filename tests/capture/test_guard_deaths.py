@@ -106,6 +106,33 @@ def test_a_line_that_the_run_survives_is_forgotten():
     assert judge(*lines).verdict == "healthy"
 
 
+TOOL = f"{m.MANAGER} torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+RAYLET = (
+    "(raylet) A worker died or was killed while executing a task by an unexpected system error."
+)
+
+
+@pytest.mark.parametrize("line", [TOOL, RAYLET])
+@pytest.mark.parametrize("before", [0.1, 1, 5, 14])
+@pytest.mark.parametrize("training", [110, 230])
+def test_a_line_just_before_a_rollout_waits_for_the_training_that_follows(line, before, training):
+    at = END + 120
+    then = [m.sourced(at - before, "x"), line, *m.rollout(at, 5)]
+    then += m.step(at + training, 5)
+    assert stops(live(*BASE, *then, *steps(at + training + 170, 2, start=6))) == {""}
+    gone = live(*BASE, *then[:4], now_after=900)
+    assert stops(gone) <= {"cuda-oom", "worker-died"}
+    assert slowest(gone) <= 1.5 * 170 + 30
+
+
+@pytest.mark.parametrize("line", [TOOL, RAYLET])
+def test_a_line_just_before_a_rollout_waits_no_longer_once_a_death_is_told(line):
+    then = [line, *m.rollout(END + 5, 5), m.sourced(END + 10, "x"), DIED]
+    outcomes = live(*BASE, *then, now_after=900)
+    assert "" not in stops(outcomes)
+    assert slowest(outcomes) <= 100
+
+
 def test_a_condition_that_the_program_went_round_is_no_failure():
     notes = [
         m.engine(HOUR + 12, "Autotune: CUDA out of memory in config 3, skipping"),
@@ -203,6 +230,26 @@ def test_a_reward_that_fails_on_some_answers_is_not(text):
     lines = [*startup(), *[raised(HOUR + 30 + k, text) for k in range(9)], *steps(HOUR + 250, 2)]
     assert stops(live(*lines)) == {""}
     assert judge(*lines).verdict == "healthy"
+
+
+def generation(done):
+    return f"{m.MANAGER} Rollout generation: {done * 3}%|#| {done}/32 [00:{done:02d}<00:40]"
+
+
+def test_a_reward_that_works_for_some_samples_is_not_stopped():
+    errors = [raised(HOUR + 60 + k, MISSING) for k in range(2)]
+    lines = [*startup(), generation(4), *errors, m.engine(HOUR + 80, "x"), generation(5)]
+    assert stops(live(*lines, now_after=600)) == {""}
+    assert judge(*lines).verdict == "starting"
+    still = [*startup(), generation(4), *errors, m.engine(HOUR + 80, "x"), generation(4)]
+    outcomes = live(*still, now_after=600)
+    assert stops(outcomes) == {"reward-error"}
+    assert slowest(outcomes) <= 180
+
+
+def test_a_rollout_that_comes_within_two_minutes_shows_that_the_reward_works():
+    lines = [*startup(), *[raised(HOUR + 60 + k, MISSING) for k in range(3)]]
+    assert stops(live(*lines, *m.rollout(HOUR + 60 + 125, 0), *steps(HOUR + 300, 2))) == {""}
 
 
 def test_one_import_error_alone_is_not_yet_a_reward_that_cannot_work():
