@@ -14,7 +14,8 @@ import runload
 import setupdiff
 
 EXIT_CODES = """exit codes:
-  0  nothing is outside
+  0  nothing is outside; also when no reference has this setup and the rules that need none
+     found nothing (the last line then begins with "no verdict on ranges")
   1  something is outside, or the restart test failed
   2  bad usage, or a file cannot be read
   3  inspected nothing: no step of a Miles run"""

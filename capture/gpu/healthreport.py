@@ -7,13 +7,15 @@ import math
 import statistics
 
 import clockcheck
+import healthdrift
+import healthrules
 import rangejudge
 import ranges
 import resumecheck
 import setupdiff
 import signals
 import step0
-from rangejudge import FEW, HIDDEN, INSIDE, NONE, OUTSIDE
+from rangejudge import HIDDEN, INSIDE, NONE, OUTSIDE
 from ranges import FIRST_TEN, Range, Reference
 from runload import Loaded
 from setupdiff import Facts
@@ -28,8 +30,8 @@ def report(
     found = _findings(one, mine, reference)
     clock = clockcheck.check(one, mine, record)
     found += clock.findings
-    first = [n for n in numbers if n in FIRST_TEN]
     common, beyond = _common(numbers, reference)
+    first = [n for n in common if n in FIRST_TEN]
     seen = {s.id: signals.see(run, s, mine.settings) for s in signals.SIGNALS}
     updates = setupdiff.updates_per_rollout(mine.settings) or signals.updates_seen(run)
     once = updates is not None and updates <= 1
@@ -48,7 +50,11 @@ def report(
     return {
         "run": one.name,
         "source": one.source,
-        "notes": [*one.notes, *_step_notes(run, numbers, beyond)],
+        "notes": [
+            *one.notes,
+            *_step_notes(run, numbers, beyond),
+            *resumecheck.load_notes(run, mine),
+        ],
         "seeds": mine.seeds,
         "steps": len(run["steps"]["index"]),
         "rollouts": numbers,
@@ -59,25 +65,42 @@ def report(
         "noise": _noise(run, mine, reference),
         "step0": checks,
         "findings": [f._asdict() for f in found],
-        "timing": _timing(clock, timing, bool(mine.setup.get("shared"))),
+        "timing": _timing(clock, timing, run, mine.setup.get("shared") is True),
         "verdict": OUTSIDE if outside else INSIDE if judged else NONE,
     }
 
 
 def _findings(one: Loaded, mine: Facts, reference: Reference) -> list[rangejudge.Finding]:
     run, settings = one.run, mine.settings or {}
-    gap = signals.column(run, signals.GAP)
-    seen_gap = signals.see(run, signals.BY_ID["gap"], mine.settings).series
-    share = signals.see(run, signals.BY_ID["groups"], mine.settings).series
+
+    def series(signal):
+        return signals.see(run, signals.BY_ID[signal], mine.settings).series
+
+    gap, reward = series("gap"), signals.column(run, signals.REWARD)
     others = [signals.column(o.run, signals.GAP) for o, _ in reference.runs]
+    floor = reward_floor(run, mine)
     found = [
-        rangejudge.nonfinite(signals.broken_steps(run)),
-        rangejudge.gap_high(gap),
-        rangejudge.gap_zero(seen_gap, settings),
-        rangejudge.gap_drift(seen_gap, others),
-        rangejudge.no_signal(signals.column(run, signals.GRAD), share),
+        healthrules.nonfinite(signals.broken_steps(run)),
+        healthrules.gap_high(signals.column(run, signals.GAP)),
+        healthrules.gap_zero(gap, settings),
+        healthdrift.gap_drift(gap, others),
+        healthrules.no_signal(signals.column(run, signals.GRAD), series("groups")),
+        healthrules.cut_high(signals.column(run, signals.CUT)),
+        healthrules.reward_falls(reward, floor),
+        healthrules.falls("length", signals.column(run, signals.LENGTH), reward, floor),
+        healthrules.falls("entropy", series("entropy"), reward, floor),
+        healthrules.grad_spike(signals.column(run, signals.GRAD)),
     ]
     return [f for f in found if f is not None] + resumecheck.anomalies(one, mine)
+
+
+def reward_floor(run: dict, mine: Facts) -> float | None:
+    """The median binomial floor of a step's reward; None when a reward is not 0 or 1."""
+    if not (signals.rewards_named(run) or {0.0}) <= {0.0, 1.0}:
+        return None
+    answers = answers_per_step(mine.settings)
+    cells = [v for v in signals.column(run, signals.REWARD).values() if math.isfinite(v)]
+    return _floor(cells, answers)
 
 
 def _common(numbers: list[int], reference: Reference) -> tuple[list[int], list[int]]:
@@ -106,16 +129,20 @@ def _step_notes(run: dict, numbers: list[int], beyond: list[int]) -> list[str]:
 def _row(signal, number, seen, steps, reference: Reference, what: str, once: bool) -> dict:
     """once: whether a rollout gets one update, so that KL and clip fraction must be 0."""
     zeros = once and signal.id in ("kl", "clip")
+    covered = ranges.covered(reference, signal, steps, zeros)
+    steps = steps if covered is None else covered
     window = list(FIRST_TEN) if what == "first ten" else steps
     range_ = ranges.of(reference, signal, window, what, zeros)
     judged = rangejudge.judge(seen.series, steps, range_, signal.column)
     verdict, why, notes = judged.verdict, judged.why, list(seen.notes)
     if seen.hidden:
         verdict, why = HIDDEN, seen.hidden
-    elif what == "all steps" and verdict == INSIDE and range_ is not None and range_.seeds > 1:
-        late = _late(signal, seen, steps, reference)
+    elif what == "all steps" and verdict == INSIDE and range_ is not None and reference.runs:
+        late, silent = _late(signal, seen, steps, reference)
         if late:
             verdict, why = OUTSIDE, late
+        if silent:
+            notes.append(f"the rule of the last five steps was not applied: {silent}")
     if verdict in (INSIDE, OUTSIDE) and range_ and range_.tier == "measured" and range_.seeds < 2:
         notes.append("the range rests on one seed: a weak reference")
     return {
@@ -137,13 +164,36 @@ def _row(signal, number, seen, steps, reference: Reference, what: str, once: boo
     }
 
 
-def _late(signal, seen, steps: list[int], reference: Reference) -> str | None:
-    """The rule of the last five steps, where two seeds or more have each of them."""
-    last = steps[-rangejudge.LATE :]
-    lines = [(theirs.seeds, set(signals.numbers(o.run))) for o, theirs in reference.runs]
-    if any(len({seeds for seeds, have in lines if n in have}) < 2 for n in last):
-        return None
-    return rangejudge.late(seen.series, steps, ranges.of(reference, signal, last, "all steps"))
+def _late(signal, seen, steps: list[int], reference: Reference) -> tuple[str | None, str]:
+    """Why the late steps are off (None: they are not), and why the rule does not apply ("").
+
+    Judged are the last five steps that two seeds have, and the last five of all, which may have
+    one seed.
+    """
+    mine = [n for n in steps if n in seen.series and math.isfinite(seen.series[n])]
+    seeds = ranges.seeds_at(reference, signal)
+    two = [n for n in mine if seeds.get(n, 0) > 1]
+    windows = [w[-rangejudge.LATE :] for w in (two, mine) if len(w) >= rangejudge.LATE]
+    noise = max(
+        (
+            healthdrift.noise(healthrules.finite(series)[1])
+            for series in ranges.series_of(reference, signal)
+        ),
+        default=0.0,
+    )
+    for window in windows:
+        range_ = ranges.of(reference, signal, window, "all steps")
+        means = [
+            healthdrift.mean([series[n] for n in window])
+            for series in ranges.series_of(reference, signal)
+            if healthdrift.covers(series, window)
+        ]
+        why = rangejudge.late(seen.series, window, range_, means, noise)
+        if why:
+            return why, ""
+    if windows:
+        return None, ""
+    return None, f"this run has {len(mine)} steps that a reference run has too"
 
 
 def _range(range_: Range | None) -> dict | None:
@@ -167,6 +217,7 @@ def _reference(reference: Reference) -> dict:
     if reference.nearest:
         name, differs = reference.nearest
         nearest = {"run": name, "differs": [str(d) for d in differs]}
+    named = {other.name for other, _ in reference.runs}
     return {
         "chosen": reference.chosen,
         "runs": [
@@ -181,6 +232,8 @@ def _reference(reference: Reference) -> dict:
         ],
         "reported": sorted({r.what for r in reference.reported.values()}),
         "nearest": nearest,
+        "lab_differs": {n: d for n, d in reference.differs.items() if n not in named},
+        "unstated": list(reference.unstated),
         "notes": list(reference.notes),
     }
 
@@ -188,9 +241,10 @@ def _reference(reference: Reference) -> dict:
 def _noise(run: dict, mine: Facts, reference: Reference) -> dict:
     """The binomial floor of the reward of one step, beside the spread over the reference seeds.
 
-    floor: median over the first ten steps of sqrt(p (1 - p) / answers), None without the flags;
-    spread: median over these steps of the standard deviation over the reference runs with
-    different seeds (two or more), None otherwise; move: largest change from one step to the next.
+    floor: median over the first ten steps of sqrt(p (1 - p) / answers), None without the flags
+    or with other rewards than 0 and 1; spread: standard deviation over the reference runs with
+    different seeds (two or more), the root mean square over these steps (a median of deviations
+    of two values is too low by a third); move: largest change from one step to the next.
     """
     reward = signals.column(run, signals.REWARD)
     cells = [reward[n] for n in FIRST_TEN if n in reward and math.isfinite(reward[n])]
@@ -206,11 +260,14 @@ def _noise(run: dict, mine: Facts, reference: Reference) -> dict:
     many = len(lines) > 1 and bool(both)
     spreads = [statistics.stdev(row) for row in both] if many else []
     means = [statistics.fmean(row) for row in both] if many else []
+    binary = (signals.rewards_named(run) or {0.0}) <= {0.0, 1.0}
+    answers = answers if binary else None
     return {
         "answers": answers,
+        "binary": binary,
         "floor": _floor(cells, answers),
         "reference_floor": _floor(means, answers),
-        "spread": statistics.median(spreads) if spreads else None,
+        "spread": math.sqrt(statistics.fmean(s * s for s in spreads)) if spreads else None,
         "spread_range": [min(spreads), max(spreads)] if spreads else None,
         "widest": max((max(row) - min(row) for row in both), default=None) if many else None,
         "seeds": len(lines),
@@ -227,7 +284,7 @@ def answers_per_step(settings: dict | None) -> int | None:
 
 
 def _floor(means: list[float], answers: int | None) -> float | None:
-    floors = [rangejudge.binomial_floor(p, answers) for p in means] if answers else []
+    floors = [healthrules.binomial_floor(p, answers) for p in means] if answers else []
     return statistics.median(floors) if floors and None not in floors else None
 
 
@@ -239,13 +296,14 @@ def _seed_lines(reference: Reference) -> list[dict]:
     return list(by_seed.values())
 
 
-def _timing(clock: clockcheck.Timing, wanted: bool, shared: bool) -> dict:
+def _timing(clock: clockcheck.Timing, wanted: bool, run: dict, shared: bool) -> dict:
     """Medians only of a run that did not share its GPU: a shared time is no result."""
-    clean = [s for s in clock.steps if s.step_clean and s.step_s is not None]
-    rollout = [s for s in clock.steps if s.rollout_clean and s.rollout_s is not None]
+    clean = clockcheck.timed(clock.steps, run, "step")
+    rollout = clockcheck.timed(clock.steps, run, "rollout")
     return {
         "badge": list(clock.badge),
         "record": clock.record,
+        "left_out": clockcheck.first_step(run),
         "clean_steps": [s.step for s in clean],
         "clean_rollouts": [s.step for s in rollout],
         "step_s": statistics.median(s.step_s for s in clean) if clean and not shared else None,
@@ -257,17 +315,20 @@ def _timing(clock: clockcheck.Timing, wanted: bool, shared: bool) -> dict:
 
 
 def resume_report(first: Loaded, second: Loaded) -> dict:
-    """The restart test as data: its checks and whether it passed (None: nothing to check)."""
-    parts = resumecheck.compare(first, second)
-    bad = any(p.ok is False for p in parts)
+    """The restart test as data: its checks, whether it passed, and what no line shows."""
+    facts = [setupdiff.facts(x) for x in (first, second)]
+    answers = answers_per_step(facts[0].settings)
+    floor = reward_floor(first.run, facts[0]) if answers else None
+    parts = resumecheck.compare(first, second, *facts, floor)
+    names = [x.name if first.name != second.name else x.path for x in (first, second)]
     return {
-        "first": first.name,
-        "second": second.name,
+        "first": names[0],
+        "second": names[1],
         "checks": [p._asdict() for p in parts],
-        "passed": not bad,
-        "notes": [f"{x.name}: {n}" for x in (first, second) for n in x.notes],
-        "seeds": [setupdiff.facts(x).seeds for x in (first, second)],
+        "passed": not any(p.ok is False for p in parts),
+        "not_shown": [p.name for p in parts if p.ok is None],
+        "notes": [
+            f"{name}: {n}" for name, x in zip(names, (first, second), strict=True) for n in x.notes
+        ],
+        "seeds": [x.seeds for x in facts],
     }
-
-
-__all__ = ["FEW", "report", "resume_report"]

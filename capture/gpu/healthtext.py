@@ -72,11 +72,18 @@ def _reference(report: dict) -> list[str]:
         return out + [f"  {note}" for note in ref["notes"]]
     how = {"equal setup": "stored runs of equal setup", "named": "named with --against"}
     out = [f"reference: {how[ref['chosen']]}"]
+    if ref["unstated"]:
+        kind = "named with --against" if ref["chosen"] == "named" else "stored runs of equal flags"
+        out = [f"reference: {kind}; not stated by this run, so not compared:"]
+        out[0] += f" {', '.join(ref['unstated'])}"
     for one in ref["runs"]:
         out.append(f"  {one['run']}: {one['tier']}, {one['steps']} steps, {one['seeds']}")
         if one["differs"]:
             out.append("    differs (this run / that one) in")
             out += [f"      {text}" for text in one["differs"]]
+    for name, differs in ref["lab_differs"].items():
+        out.append(f"  {name}: reported; differs (this run / that lab) in")
+        out += [f"      {text}" for text in differs]
     return out + [f"  {note}" for note in ref["notes"]]
 
 
@@ -124,19 +131,22 @@ def _table(rows: list[dict], sources: _Sources) -> list[str]:
 
 
 def _noise(noise: dict) -> list[str]:
-    if noise["floor"] is None and noise["spread"] is None:
+    if noise["floor"] is None and noise["spread"] is None and noise["binary"]:
         return []
     out = ["", "Noise of the reward of one step, first ten steps"]
     if noise["floor"] is not None:
         out.append(
             f"  binomial floor of {noise['answers']} answers: {noise['floor']:.3f}"
-            " (if each scores 0 or 1; the true noise is at least this)"
+            " (independent answers that score 0 or 1; answers to other prompts each step vary more)"
         )
+    elif not noise["binary"]:
+        out.append("  no binomial floor: the log names rewards other than 0 and 1")
     if noise["spread"] is not None:
         low, high = noise["spread_range"]
         out.append(
-            f"  spread of {noise['seeds']} reference seeds: {noise['spread']:.3f}"
-            f" ({low:.3f} to {high:.3f}); widest distance in one step {noise['widest']:.2f}"
+            f"  spread of {noise['seeds']} reference seeds, root mean square:"
+            f" {noise['spread']:.3f} ({low:.3f} to {high:.3f}); widest distance in one step"
+            f" {noise['widest']:.2f}"
         )
     else:
         out.append("  spread of seeds: unknown, the reference has fewer than two seeds")
@@ -163,20 +173,21 @@ def _timing(timing: dict) -> list[str]:
     out = ["", f"Times: {'; '.join(timing['badge'])}"]
     if timing["record"]:
         out.append(f"  clock record: {timing['record']}")
-    if timing["step_s"] is not None:
-        out.append(
-            f"  median whole step {timing['step_s']:.1f} s over {len(timing['clean_steps'])} clean"
-            " steps"
-        )
-    if timing["rollout_s"] is not None:
-        out.append(
-            f"  median rollout {timing['rollout_s']:.1f} s over"
-            f" {len(timing['clean_rollouts'])} clean steps"
-        )
+    without = "" if timing["left_out"] is None else f", without step {timing['left_out']}"
+    for words, value, steps in (
+        ("whole step", timing["step_s"], timing["clean_steps"]),
+        ("rollout", timing["rollout_s"], timing["clean_rollouts"]),
+    ):
+        if value is not None:
+            out.append(f"  median {words} {value:.1f} s over {_count(steps)}{without}")
     if timing["steps"]:
         out.append("  step  whole s  rollout s  clean  paused s  since pause s  SM MHz  temp C")
         out += [_step_time(s) for s in timing["steps"]]
     return out
+
+
+def _count(steps: list) -> str:
+    return f"{len(steps)} clean step" + ("" if len(steps) == 1 else "s")
 
 
 def _step_time(s: dict) -> str:
@@ -190,14 +201,17 @@ def _step_time(s: dict) -> str:
 
 
 def _verdict(report: dict) -> str:
-    if report["verdict"] == "outside":
-        rows = [*report["first_ten"], *report["signals"], *report["step0"]]
-        names = list(dict.fromkeys(r["name"] for r in rows if r["verdict"] == "outside"))
-        names += [f["id"] for f in report["findings"] if not f["signal"] or f["signal"] == "time"]
-        return f"outside: {', '.join(names)}"
+    ref = report["reference"]
+    unlike = bool(ref["lab_differs"]) or any(one["differs"] for one in ref["runs"])
     rows = [*report["first_ten"], *report["signals"]]
+    more = " (the reference has another setup, see above)" if unlike else ""
+    if report["verdict"] == "outside":
+        every = [*rows, *report["step0"]]
+        names = list(dict.fromkeys(r["name"] for r in every if r["verdict"] == "outside"))
+        names += [f["id"] for f in report["findings"] if not f["signal"] or f["signal"] == "time"]
+        return f"outside: {', '.join(names)}{more}"
     if report["verdict"] == "inside" and any(r["verdict"] == "inside" for r in rows):
-        return "nothing is outside; read what is not visible and what had not enough steps"
+        return f"nothing is outside; read what is not visible and what had not enough steps{more}"
     return "no verdict on ranges; the rules that need none found nothing"
 
 
@@ -207,4 +221,14 @@ def resume_lines(report: dict) -> list[str]:
     out = [f"{report['first']} -> {report['second']}: restart test"]
     out += [f"note: {text}" for text in report["notes"]]
     out += [f"  {c['name']:<18}{words[c['ok']]:<11}{c['text']}" for c in report["checks"]]
-    return [*out, "the run was resumed" if report["passed"] else "this is no clean resume"]
+    return [*out, _resumed(report)]
+
+
+def _resumed(report: dict) -> str:
+    if not report["passed"]:
+        failed = [c["name"] for c in report["checks"] if c["ok"] is False]
+        return f"this is no clean resume: {', '.join(failed)}"
+    if report["not_shown"]:
+        missing = ", ".join(report["not_shown"])
+        return f"the run was resumed, as far as these logs show; not shown: {missing}"
+    return "the run was resumed"

@@ -1,4 +1,4 @@
-"""Verdicts on a series against a range, and the rules that need no reference.
+"""Verdicts on a series against a range.
 
 Why a single step outside the range is not enough: a further healthy run puts the largest of its
 ten steps above the largest of n reference values about 10 times in (n + 10), so with three seeds
@@ -9,7 +9,6 @@ the width of the range.
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import NamedTuple
 
@@ -23,11 +22,9 @@ FEW = "not enough steps"
 NONE = "no reference"
 
 LATE = 5
-GAP_HIGH = 0.1  # the run guard's limit, in two steps in a row
-DRIFT_Z = 2.576  # one-sided 0.5 percent
-DRIFT_RISE = 1.1
-DRIFT_STEPS = 10
-SIGNAL_STEPS = 5
+NOISES = 3.0  # standard deviations of one step, beside the width of a range
+SPREADS = 2.0  # times the distance of the means of the reference runs
+SIGMAS = 4.0  # standard deviations of the difference of two means
 # Below these a number that is 0 in the reference is rounding: the bounds that Miles asserts in its
 # own tests (5.2 of the source manual).
 ROUNDING = {"train/ppo_kl": 1e-9, "train/pg_clipfrac": 1e-10}
@@ -86,22 +83,36 @@ def _stats(good: list[float]) -> tuple:
     return len(good), math.fsum(good) / len(good), min(good), max(good)
 
 
-def late(series: dict, steps: list[int], range_: Range | None) -> str | None:
-    """Why the mean of the last five steps is off, None when it is not.
+def late(
+    series: dict,
+    steps: list[int],
+    range_: Range | None,
+    means: list[float] = (),
+    noise: float = 0.0,
+) -> str | None:
+    """Why the mean over these late steps is off, None when it is not.
 
-    range_: the reference at those same steps; it must be missed by more than its width.
+    range_: the reference at those same steps, means: the mean of each reference run that has all
+    of them, noise: standard deviation of one step of a reference run.  Off is a mean that misses
+    the range by more than its width, or (with two means) the means by more than twice their
+    distance; and in both cases by more than 3 or 4 times what noise explains.
     """
-    cells = [series[n] for n in steps[-LATE:] if n in series and math.isfinite(series[n])]
-    if range_ is None or len(cells) < LATE:
+    cells = [series[n] for n in steps if n in series and math.isfinite(series[n])]
+    if range_ is None or not cells:
         return None
     mean = math.fsum(cells) / len(cells)
-    if range_.low - range_.width <= mean <= range_.high + range_.width:
+    slack = max(range_.width, NOISES * noise)
+    low, high = range_.low - slack, range_.high + slack
+    if len(means) > 1:
+        spread = max(
+            SPREADS * (max(means) - min(means)), SIGMAS * noise * math.sqrt(2 / len(cells))
+        )
+        low, high = max(low, min(means) - spread), min(high, max(means) + spread)
+    if low <= mean <= high:
         return None
     side = "below" if mean < range_.low else "above"
-    return f"the mean of the last {LATE} steps lies {side} the range at those steps"
-
-
-# -- rules that need no reference ------------------------------------------------------------------
+    seeds = "one seed" if range_.seeds == 1 else f"{range_.seeds} seeds"
+    return f"the mean of {steps_text(steps)} lies {side} the range of {seeds} at those steps"
 
 
 class Finding(NamedTuple):
@@ -110,108 +121,3 @@ class Finding(NamedTuple):
     id: str
     signal: str
     text: str
-
-
-def nonfinite(broken: list[int]) -> Finding | None:
-    """Loss, gradient norm or a log-probability that is NaN or infinite."""
-    if not broken:
-        return None
-    text = f"loss, gradient norm or a log-probability is not finite in {steps_text(broken)}"
-    return Finding("nonfinite", "grad_norm", text)
-
-
-def gap_high(gap: dict) -> Finding | None:
-    """The gap above 0.1 in two consecutive steps (the rule of the run guard)."""
-    steps = sorted(gap)
-    high = {n for n in steps if gap[n] > GAP_HIGH}
-    found = [n for a, b in itertools.pairwise(steps) if {a, b} <= high for n in (a, b)]
-    if not found:
-        return None
-    return Finding("gap-high", "gap", f"gap above {GAP_HIGH} in {steps_text(sorted(set(found)))}")
-
-
-def gap_zero(gap: dict, settings: dict) -> Finding | None:
-    """A gap of exactly 0 in every step, which two programs with different kernels do not give."""
-    allowed = settings.get("true-on-policy-mode") or settings.get("use-rollout-logprobs")
-    if not gap or allowed or any(v != 0 for v in gap.values()):
-        return None
-    text = "the gap is exactly 0 in every step: a mask or zeroed non-finite values, not agreement"
-    return Finding("gap-zero", "gap", text)
-
-
-def no_signal(grad: dict, share: dict) -> Finding | None:
-    """Five steps in a row in which every group had one reward, or the gradient norm was 0."""
-    streak: list[int] = []
-    for n in sorted(set(grad) | set(share)):
-        flat = grad.get(n) == 0 or share.get(n, 0) >= 1 - 1e-9
-        streak = [*streak, n] if flat else []
-        if len(streak) == SIGNAL_STEPS:
-            text = f"every group had one reward from step {streak[0]} to step {n} or longer"
-            return Finding("no-signal", "groups", text)
-    return None
-
-
-def gap_drift(gap: dict, others: list[dict]) -> Finding | None:
-    """A gap that creeps up although no single step need look wrong.
-
-    Either the last five steps have at least twice the mean of the first five and rise (the rule
-    of the run guard), or the trend over at least ten steps is upward by the Mann-Kendall test
-    (z above 2.576) and the mean of the last five is at least 1.1 times that of the first five.
-    others: the gap of the reference runs; a rise that one of them shows over the same steps is
-    how this setup behaves, and no finding.
-    """
-    steps = [n for n in sorted(gap) if math.isfinite(gap[n])]
-    values = [gap[n] for n in steps]
-    if len(values) < DRIFT_STEPS:
-        return None
-    first, last = _mean(values[:LATE]), _mean(values[-LATE:])
-    if first <= 0 or last < DRIFT_RISE * first:
-        return None
-    z = mann_kendall(values)
-    doubled = last >= 2 * first and last > _mean(values[-2 * LATE : -LATE])
-    if z < DRIFT_Z and not doubled:
-        return None
-    for other in others:
-        theirs = [other[n] for n in steps if n in other and math.isfinite(other[n])]
-        enough = len(theirs) == len(steps)
-        if enough and _mean(theirs[-LATE:]) / max(_mean(theirs[:LATE]), 1e-30) >= last / first:
-            return None
-    return Finding(
-        "gap-drift",
-        "gap",
-        f"the gap creeps up: mean {first:.4g} in the first five steps, {last:.4g} in the last"
-        f" five of {len(values)} (trend z = {z:.1f})",
-    )
-
-
-def _mean(values: list[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def mann_kendall(values: list[float]) -> float:
-    """z of the Mann-Kendall trend test, positive for a rise, 0 for fewer than three values.
-
-    Rule from outside: Kendall, Rank Correlation Methods (1975): S counts pairs that rise minus
-    pairs that fall; its variance is corrected for ties; z uses the continuity correction.
-    """
-    n = len(values)
-    if n < 3:
-        return 0.0
-    s = sum((b > a) - (b < a) for i, a in enumerate(values) for b in values[i + 1 :])
-    ties: dict[float, int] = {}
-    for v in values:
-        ties[v] = ties.get(v, 0) + 1
-    spread = n * (n - 1) * (2 * n + 5) - sum(t * (t - 1) * (2 * t + 5) for t in ties.values())
-    if spread <= 0 or s == 0:
-        return 0.0
-    return (s - (1 if s > 0 else -1)) / math.sqrt(spread / 18)
-
-
-def binomial_floor(reward: float, answers: int) -> float | None:
-    """Standard deviation of the mean of independent 0/1 rewards: sqrt(p (1 - p) / n).
-
-    None when the mean is not between 0 and 1.
-    """
-    if answers < 1 or not 0 <= reward <= 1:
-        return None
-    return math.sqrt(reward * (1 - reward) / answers)

@@ -56,6 +56,7 @@ class Reference(NamedTuple):
     differs: dict
     nearest: tuple[str, list[Difference]] | None = None
     notes: tuple[str, ...] = ()
+    unstated: tuple[str, ...] = ()
 
 
 def choose(one: Loaded, mine: Facts, against: list[str]) -> Reference:
@@ -83,7 +84,8 @@ def choose(one: Loaded, mine: Facts, against: list[str]) -> Reference:
         if real and (nearest is None or key < nearest[0]):
             nearest = (key, name, real)
     if stored:
-        return Reference(tuple(stored), {}, "equal setup", {}, None, tuple(notes))
+        missing = unstated(mine, [theirs for _, theirs in stored])
+        return Reference(tuple(stored), {}, "equal setup", {}, None, tuple(notes), missing)
     lab = reported_lab(mine)
     if lab:
         ranges, why = _reported(lab)
@@ -92,6 +94,26 @@ def choose(one: Loaded, mine: Facts, against: list[str]) -> Reference:
         notes.append("the flags of this run are unknown, so no stored run can be called equal")
     near = (nearest[1], nearest[2]) if nearest else None
     return Reference((), {}, "none", {}, near, tuple(notes))
+
+
+_STATED = {
+    "model": ("model", "hf-checkpoint"),
+    "data": ("data", "prompt-data"),
+    "miles_commit": ("Miles commit", ""),
+    "engine": ("engine", ""),
+    "gpu": ("GPU", ""),
+}  # field of the setup -> its name in output, and the flag that says it too
+
+
+def unstated(mine: Facts, others: list[Facts]) -> tuple[str, ...]:
+    """Names of what the others state of their setup and this run does not."""
+    settings = mine.settings or {}
+    found = []
+    for field, (words, flag) in _STATED.items():
+        theirs = any(o.setup.get(field) not in (None, "") for o in others)
+        if theirs and mine.setup.get(field) in (None, "", "not stated") and not settings.get(flag):
+            found.append(words)
+    return tuple(found)
 
 
 def usable(one: Loaded) -> bool:
@@ -111,6 +133,9 @@ def _named(one: Loaded, mine: Facts, against: list[str]) -> Reference:
             ranges, why = _reported(name)
             reported.update(ranges)
             notes.append(why)
+            unlike = reported_differences(mine, name)
+            if unlike:
+                differs[name] = unlike
             continue
         other = runload.load(name)
         theirs = setupdiff.facts(other)
@@ -125,7 +150,8 @@ def _named(one: Loaded, mine: Facts, against: list[str]) -> Reference:
             notes.append(f"{other.name} is this run itself: it lies inside its own range")
         notes += [f"{other.name}: {note}" for note in other.notes]
         runs.append((other, theirs))
-    return Reference(tuple(runs), reported, "named", differs, None, tuple(notes))
+    missing = unstated(mine, [theirs for _, theirs in runs])
+    return Reference(tuple(runs), reported, "named", differs, None, tuple(notes), missing)
 
 
 def of(
@@ -158,6 +184,38 @@ def of(
     return reference.reported.get((signal.id, what))
 
 
+def covered(
+    reference: Reference, signal: signals.Signal, steps: list[int], zeros: bool = False
+) -> list[int] | None:
+    """Those of the steps that a reference run has a value of; None when there is no such run."""
+    have: set[int] = set()
+    for series in series_of(reference, signal, zeros):
+        have |= {n for n, v in series.items() if math.isfinite(v)}
+    return [n for n in steps if n in have] if have else None
+
+
+def series_of(reference: Reference, signal: signals.Signal, zeros: bool = False) -> list[dict]:
+    """The series of a signal in each reference run that shows it."""
+    found = []
+    for other, theirs in reference.runs:
+        seen = signals.see(other.run, signal, theirs.settings)
+        if not _unusable(other, signal.column) and (zeros or not seen.hidden):
+            found.append(seen.series)
+    return found
+
+
+def seeds_at(reference: Reference, signal: signals.Signal) -> dict[int, int]:
+    """Rollout number -> how many seeds of the reference have a finite value of the signal."""
+    found: dict[int, set] = {}
+    for other, theirs in reference.runs:
+        if not _unusable(other, signal.column):
+            seen = signals.see(other.run, signal, theirs.settings)
+            for n, v in seen.series.items():
+                if math.isfinite(v):
+                    found.setdefault(n, set()).add(theirs.seeds)
+    return {n: len(seeds) for n, seeds in found.items()}
+
+
 def _unusable(other: Loaded, column: str) -> bool:
     return any(item.get("column") == column for item in (other.toml or {}).get("unusable") or [])
 
@@ -188,26 +246,34 @@ def reported_lab(mine: Facts) -> str | None:
     """The lab without logs whose stated setup is that of the run, by its stated settings."""
     if mine.settings is None:
         return None
-    for lab in _reported_labs():
-        stated = _read(f"out-{lab}/reported.toml").get("setting", [])
-        setup = _read(f"out-{lab}/lab.toml").get("setup", {})
-        if _stated_equal(mine, setup, stated):
-            return lab
-    return None
+    return next((lab for lab in _reported_labs() if not reported_differences(mine, lab)), None)
 
 
-def _stated_equal(mine: Facts, setup: dict, stated: list[dict]) -> bool:
-    settings = mine.settings or {}
+def reported_differences(mine: Facts, lab: str) -> list[str]:
+    """What a run's setup has unlike the stated one of a lab without logs, as texts (run / lab)."""
+    if mine.settings is None:
+        return ["the flags of this run are unknown"]
+    stated = _read(f"out-{lab}/reported.toml").get("setting", [])
+    setup = _read(f"out-{lab}/lab.toml").get("setup", {})
+    settings, found = mine.settings, []
     model = mine.setup.get("model") or str(settings.get("hf-checkpoint", "")).rstrip("/")
     data = mine.setup.get("data") or str(settings.get("prompt-data", ""))
     if str(model).rsplit("/", 1)[-1].lower() != str(setup["model"]).lower():
-        return False
+        found.append(f"model: {model or 'not stated'} / {setup['model']}")
     if str(setup["data"]).lower() not in str(data).lower():
-        return False
+        found.append(f"data: {data or 'not stated'} / {setup['data']}")
     flags = {item["name"][2:]: item["value"] for item in stated if item["id"] in _RECIPE}
-    if any(settings.get(name) != value for name, value in flags.items()):
-        return False
-    return not any(settings.get(name) not in (None, off) for name, off in _PLAIN.items())
+    found += [
+        f"{name}: {settings.get(name, '(not set)')} / {value}"
+        for name, value in flags.items()
+        if settings.get(name) != value
+    ]
+    found += [
+        f"{name}: {settings[name]} / (not set)"
+        for name, off in _PLAIN.items()
+        if settings.get(name) not in (None, off)
+    ]
+    return found
 
 
 _RECIPE = ("prompts-per-step", "answers-per-prompt", "samples-per-step", "answer-limit")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
 
+import clockcheck
 import signals
 from clockcheck import seconds_of
 from reportcharts import View
@@ -149,15 +152,30 @@ _TIMES = (
 
 def _medians(view: View) -> str:
     rows = []
+    left_out = clockcheck.first_step(view.run)
+    steps = {s.step: s for s in view.timing.steps if s.step != left_out}
     for column, words in _TIMES:
-        found = view.run["medians"].get(column)
-        if not found or column in view.unusable:
+        if column in view.unusable:
             continue
-        clean = "" if found["clean"] is None else f"{found['clean']:.2f} s ({found['n_clean']})"
-        rows.append((words, f"{found['all']:.2f} s ({found['n_all']})", clean))
+        cells = {n: v for n, v in signals.column(view.run, column).items() if math.isfinite(v)}
+        part = "rollout" if column == "perf/rollout_time" else "step"
+        every = [v for n, v in cells.items() if n != left_out]
+        clean = [
+            v for n, v in cells.items()
+            if n in steps and getattr(steps[n], f"{part}_clean") and not steps[n].stuck
+        ]  # fmt: skip
+        if every:
+            rows.append((words, _median(every), _median(clean)))
     if not rows:
         return note("no times in this log")
-    return notes(view.timing.badge) + table(("", "all steps (how many)", "clean steps"), rows)
+    badge = [*view.timing.badge]
+    if left_out is not None:
+        badge.append(f"without step {left_out}, which holds work of the start")
+    return notes(badge) + table(("", "all steps (how many)", "clean steps"), rows)
+
+
+def _median(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} s ({len(values)})" if values else ""
 
 
 _STEP = (

@@ -229,7 +229,7 @@ def _groups(run, signal, settings) -> Seen:
     """Share of groups with one reward: from the counts; from the percentages without a batch size.
 
     Miles leaves a count out when no group has it, and its percentage keys look up the texts 0.0
-    and 1.0, so they stay 0 for integer rewards.
+    and 1.0, so they stay 0 for integer rewards (count_0) and for any other reward (count_0.1).
     """
     names = run["rollouts"]["columns"]
     index = run["rollouts"]["index"]
@@ -248,14 +248,32 @@ def _groups(run, signal, settings) -> Seen:
     if counts and isinstance(groups, int) and groups > 0:
         series = {n: sum(s.get(n, 0.0) for s in per) / groups for n in rows}
         if percents and all(_zero(s) for s in percents) and any(series.values()):
-            note = "from the counts: the percentage keys stay 0 for integer rewards"
+            note = f"from the counts: the percentage keys stay 0 for {_kind_of(counts)} rewards"
             return Seen(series, "", (note,))
         return Seen(series, "", ())
     series = {n: sum(s.get(n, 0.0) for s in percents) for n in rows}
     if counts and not any(series.values()):
-        return Seen({}, "the percentages are 0 for integer rewards, and the log does not say how"
-                    " many groups a step has", ())  # fmt: skip
+        return Seen({}, f"the percentages are 0 for {_kind_of(counts)} rewards, and the log does"
+                    " not say how many groups a step has", ())  # fmt: skip
     return Seen(series, "", ())
+
+
+def _kind_of(counts: list[str]) -> str:
+    """``integer``, or ``fractional`` when a count names a reward that is no whole number."""
+    names = [name[len(_COUNT) :] for name in counts]
+    return "integer" if all(name.lstrip("-").isdigit() for name in names) else "fractional"
+
+
+def rewards_named(run: dict) -> set[float] | None:
+    """Rewards that whole groups got by the keys of the log; None without such a key."""
+    names = [n[len(_COUNT) :] for n in run["rollouts"]["columns"] if n.startswith(_COUNT)]
+    found = set()
+    for name in names:
+        try:
+            found.add(float(name))
+        except ValueError:
+            found.add(math.nan)
+    return found or None
 
 
 _MAKERS = {"gap": _gap, "kl": _kl, "clip": _clip, "entropy": _entropy, "groups": _groups}

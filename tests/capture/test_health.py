@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
+from random import Random
 
 import health
+import healthdrift
+import healthreport
+import healthrules
 import judgelog as j
 import kit
 import pytest
 import rangejudge
 import ranges
 import runload
+import setupdiff
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rangejudge import FEW, HIDDEN, INSIDE, NONE, OUTSIDE
@@ -191,7 +197,9 @@ def test_the_verdict_does_not_depend_on_the_unit(values, factor):
 @given(st.lists(st.floats(-5, 5), min_size=3, max_size=30))
 @settings(max_examples=80)
 def test_the_trend_test_changes_its_sign_with_the_order(values):
-    assert rangejudge.mann_kendall(values[::-1]) == pytest.approx(-rangejudge.mann_kendall(values))
+    assert healthdrift.mann_kendall(values[::-1]) == pytest.approx(
+        -healthdrift.mann_kendall(values)
+    )
 
 
 def test_a_gap_that_stays_while_that_of_the_reference_falls_is_outside(tmp_path, capsys):
@@ -200,7 +208,50 @@ def test_a_gap_that_stays_while_that_of_the_reference_falls_is_outside(tmp_path,
     _, report = judged(capsys, made(tmp_path, steps=20, gap=0.015), "--against", *refs)
     assert row(report, "gap", "first_ten")["verdict"] == INSIDE
     assert row(report, "gap")["verdict"] == OUTSIDE
-    assert "last 5 steps" in row(report, "gap")["why"]
+    assert "mean of steps 15 to 19" in row(report, "gap")["why"]
+
+
+def test_steps_that_a_named_reference_lacks_are_not_judged(tmp_path, capsys):
+    short = made(tmp_path, "short", steps=3, seed=9)
+    reward = [0.5] * 3 + [0.99] * 9
+    rc, report = judged(capsys, made(tmp_path, reward=reward), "--against", short)
+    for table in ("first_ten", "signals"):
+        assert row(report, "reward", table)["steps"] == "steps 0 to 2"
+        assert row(report, "reward", table)["verdict"] == FEW
+    assert rc == 0
+
+
+def test_steps_without_a_value_in_the_reference_are_not_judged(tmp_path, capsys):
+    ref = made(tmp_path, "ref", seed=9, reward=[0.5] * 3 + [NAN] * 9)
+    path = made(tmp_path, reward=[0.5] * 3 + [0.99] * 9)
+    _, report = judged(capsys, path, "--against", ref)
+    assert (row(report, "reward")["steps"], row(report, "reward")["verdict"]) == (
+        "steps 0 to 2",
+        FEW,
+    )
+    assert row(report, "gap")["n"] == 12
+
+
+def test_published_ranges_of_another_setup_are_said_to_be_so(tmp_path, capsys):
+    path = made(tmp_path)
+    _, report = judged(capsys, path, "--against", "gb10")
+    assert any("model: " in text for text in report["reference"]["lab_differs"]["gb10"])
+    kit.main(["health", path, "--against", "gb10"])
+    assert "another setup" in capsys.readouterr().out.splitlines()[-1]
+    _, report = judged(capsys, made(tmp_path, command=j.GB10), "--against", "gb10")
+    assert report["reference"]["lab_differs"] == {}
+
+
+def test_what_a_run_does_not_state_is_named_and_not_called_equal(tmp_path, capsys):
+    command = runload.load("h200-miles/plain3").toml["run"]["command"]
+    path = made(tmp_path, command=command.replace("--seed 7", "").replace("--rollout-seed 7", ""))
+    _, report = judged(capsys, path)
+    assert report["reference"]["chosen"] == "equal setup"
+    assert report["reference"]["unstated"] == ["Miles commit", "engine", "GPU"]
+    kit.main(["health", path])
+    assert "not stated by this run, so not compared: Miles commit" in capsys.readouterr().out
+    _, stored = judged(capsys, "h200-miles/plain3")
+    assert stored["reference"]["unstated"] == []
 
 
 # -- zeros -----------------------------------------------------------------------------------------
@@ -295,20 +346,20 @@ def test_a_gap_that_creeps_up_inside_its_range_is_outside(tmp_path, capsys, salt
 @pytest.mark.parametrize("salt", range(20))
 def test_a_flat_gap_is_no_drift(salt):
     gap = dict(enumerate(j.wobble(0.015, 48, salt)))
-    assert rangejudge.gap_drift(gap, []) is None
+    assert healthdrift.gap_drift(gap, []) is None
 
 
 def test_a_rise_that_the_reference_shows_too_is_no_drift():
     rise = dict(enumerate(creeping(20, 0.010, 0.020)))
-    assert rangejudge.gap_drift(rise, []).id == "gap-drift"
-    assert rangejudge.gap_drift(rise, [{n: v**2 for n, v in rise.items()}]) is None
+    assert healthdrift.gap_drift(rise, []).id == "gap-drift"
+    assert healthdrift.gap_drift(rise, [{n: v**2 for n, v in rise.items()}]) is None
 
 
 def test_the_stored_runs_have_no_drift():
     for name in runload.stored_runs():
         run = runload.load(name).run
         gap = rangejudge_gap(run)
-        assert rangejudge.gap_drift(gap, []) is None, name
+        assert healthdrift.gap_drift(gap, []) is None, name
 
 
 def rangejudge_gap(run: dict) -> dict:
@@ -317,8 +368,152 @@ def rangejudge_gap(run: dict) -> dict:
 
 
 def test_one_high_gap_alone_is_not_two_in_a_row():
-    assert rangejudge.gap_high({0: 0.01, 1: 0.2, 2: 0.01, 3: 0.2}) is None
-    assert "steps 1 to 2" in rangejudge.gap_high({0: 0.01, 1: 0.2, 2: 0.3, 3: 0.01}).text
+    assert healthrules.gap_high({0: 0.01, 1: 0.2, 2: 0.01, 3: 0.2}) is None
+    assert "steps 1 to 2" in healthrules.gap_high({0: 0.01, 1: 0.2, 2: 0.3, 3: 0.01}).text
+
+
+CREEP = {
+    "from the start": lambda i, n: 1 + 0.5 * i / (n - 1),
+    "after a fall": lambda i, n: max(1 - 0.9 * i / (n - 1), 0.55 + 1.2 * (i / (n - 1) - 0.5)),
+    "steeply": lambda i, n: 1.0 + 1.5 * i / (n - 1),
+}
+
+
+def generated(random, shape, n: int, correlation: float = 0.0, size: float = 0.08) -> dict:
+    """Log-normal steps around a shape; neighbours correlate."""
+    x, out = random.gauss(0, size), {}
+    for i in range(n):
+        x = correlation * x + random.gauss(0, size * math.sqrt(1 - correlation**2))
+        out[i] = 0.015 * shape(i, n) * math.exp(x)
+    return out
+
+
+@pytest.mark.parametrize("name", CREEP)
+@pytest.mark.parametrize("n", [20, 60])
+def test_a_rise_of_any_shape_is_found_in_nine_of_ten_runs(name, n):
+    random = Random(1)
+    found = sum(
+        healthdrift.gap_drift(generated(random, CREEP[name], n), []) is not None for _ in range(40)
+    )
+    assert found >= 36
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6, 0.8])
+@pytest.mark.parametrize("fall", [0.0, 0.6])
+def test_a_healthy_gap_is_no_drift_however_its_steps_correlate(correlation, fall):
+    random = Random(2)
+    alarms = sum(
+        healthdrift.gap_drift(
+            generated(random, lambda i, n: 1 - fall * i / (n - 1), 20, correlation, 0.1), []
+        )
+        is not None
+        for _ in range(200)
+    )
+    assert alarms <= 6
+
+
+def test_a_gap_that_leaves_its_falling_reference_is_drift():
+    steps = range(20)
+    refs = [dict(zip(steps, j.wobble(1.0, 20, k, 0.05), strict=True)) for k in range(2)]
+    refs = [{n: v * (0.018 - 0.0006 * n) for n, v in ref.items()} for ref in refs]
+    wobble = j.wobble(0.0165, 20, 9, 0.04)
+    assert healthdrift.gap_drift(dict(enumerate(wobble)), []) is None
+    found = healthdrift.gap_drift(dict(enumerate(wobble)), refs)
+    assert "leaves that of the reference" in found.text
+
+
+# -- collapses, without any reference --------------------------------------------------------------
+
+COLLAPSES = {
+    "reward-falls": {"reward": [max(0.05, 0.7 - 0.04 * n) for n in range(20)]},
+    "length-collapse": {"length": [max(3.0, 33 - 2.0 * n) for n in range(20)]},
+    "entropy-collapse": {"entropy": [0.37 * math.exp(-0.4 * n) for n in range(20)]},
+    "cut-high": {"cut": [min(1.0, n / 12) for n in range(20)]},
+    "grad-spike": {"grad": [5000.0 if n == 11 else 0.6 for n in range(20)]},
+}
+
+
+@pytest.mark.parametrize("name", COLLAPSES)
+def test_a_collapse_is_outside_without_any_reference(tmp_path, capsys, name):
+    series = {"reward": j.wobble(0.5, 20, 3), **COLLAPSES[name]}
+    rc, report = judged(capsys, made(tmp_path, steps=20, **series))
+    assert report["reference"]["chosen"] == "none"
+    assert (rc, [f["id"] for f in report["findings"]]) == (1, [name])
+    signal = {"reward-falls": "reward", "cut-high": "cut", "grad-spike": "grad_norm"}
+    assert row(report, signal.get(name, name.split("-")[0]))["verdict"] == OUTSIDE
+
+
+def test_entropy_that_falls_while_the_reward_rises_is_how_a_run_learns():
+    entropy = dict(enumerate(0.37 * 0.92**n for n in range(20)))
+    rising = dict(enumerate(0.3 + 0.02 * n for n in range(20)))
+    assert healthrules.falls("entropy", entropy, rising, 0.03) is None
+    falling = {n: 0.7 - v for n, v in rising.items()}
+    assert healthrules.falls("entropy", entropy, falling, 0.03).id == "entropy-collapse"
+
+
+@given(st.integers(0, 10**6), st.integers(64, 1024))
+@settings(max_examples=60, deadline=None)
+def test_a_steady_reward_does_not_fall(seed, answers):
+    random = Random(seed)
+    hits = [sum(random.random() < 0.5 for _ in range(answers)) / answers for _ in range(20)]
+    floor = healthrules.binomial_floor(0.5, answers)
+    assert healthrules.reward_falls(dict(enumerate(hits)), floor) is None
+
+
+def healthy(random, steps: int = 20) -> dict:
+    """A made run of one recipe: the reward rises, gap and entropy fall, at a pace of its own."""
+    pace = math.exp(random.gauss(0, 0.12))
+
+    def line(first, last, size):
+        shift = math.exp(random.gauss(0, 0.03))
+        return [
+            (first + (last - first) * min(1.0, pace * i / 19)) * shift * math.exp(
+                random.gauss(0, size)
+            )
+            for i in range(steps)
+        ]  # fmt: skip
+
+    return {
+        "reward": line(0.38, 0.65, 0.07),
+        "gap": line(0.018, 0.007, 0.08),
+        "entropy": line(0.37, 0.12, 0.1),
+        "length": line(33, 31, 0.04),
+        "grad": line(0.75, 0.6, 0.15),
+        "cut": [sum(random.random() < 0.004 for _ in range(256)) / 256 for _ in range(steps)],
+    }
+
+
+def test_of_healthy_runs_few_alarm_and_every_drift_does(tmp_path):
+    """Three references of 20, 16 and 12 steps, as the stored seeds are."""
+    random = Random(7)
+    refs = [
+        made(tmp_path, f"ref{k}", steps=n, seed=k + 2, **healthy(random, n))
+        for k, n in enumerate((20, 16, 12))
+    ]
+
+    def verdict(**series):
+        one = runload.load(made(tmp_path, steps=20, **{**healthy(random), **series}))
+        mine = setupdiff.facts(one)
+        reference = ranges.choose(one, mine, refs)
+        return healthreport.report(one, mine, reference, None, False)["verdict"]
+
+    assert sum(verdict() == OUTSIDE for _ in range(40)) <= 4
+    flat = {"gap": lambda: j.wobble(0.0155, 20, random.randrange(999), 0.06)}
+    flat["reward"] = lambda: j.wobble(0.37, 20, random.randrange(999), 0.06)
+    for name, make in flat.items():
+        assert sum(verdict(**{name: make()}) == OUTSIDE for _ in range(10)) >= 9, name
+
+
+def test_the_late_steps_of_one_seed_are_judged_too(tmp_path, capsys):
+    rise = [0.3 + 0.02 * n for n in range(20)]
+    refs = [
+        made(tmp_path, f"r{k}", steps=n, seed=k + 3, reward=[v + 0.01 * k for v in rise[:n]])
+        for k, n in enumerate((20, 16, 12))
+    ]
+    low = rise[:16] + [0.2] * 4
+    rc, report = judged(capsys, made(tmp_path, steps=20, reward=low), "--against", *refs)
+    assert (rc, row(report, "reward")["verdict"]) == (1, OUTSIDE)
+    assert "steps 15 to 19" in row(report, "reward")["why"]
 
 
 # -- step 0 ----------------------------------------------------------------------------------------
@@ -373,6 +568,28 @@ def test_the_binomial_floor_stands_beside_the_seed_spread(tmp_path, capsys):
     assert report["noise"]["floor"] == pytest.approx(math.sqrt(0.25 / 256))
     assert report["noise"]["seeds"] == 3
     assert 0 < report["noise"]["spread"] < report["noise"]["widest"]
+
+
+def test_the_spread_of_seeds_is_not_the_low_median_of_deviations(tmp_path, capsys):
+    """Two seeds of one distribution: the median of their deviations is a third too low."""
+    random = Random(5)
+    refs = [
+        made(tmp_path, f"s{k}", seed=k + 2, reward=[random.gauss(0.5, 0.03) for _ in range(12)])
+        for k in range(2)
+    ]
+    _, report = judged(capsys, made(tmp_path), "--against", *refs)
+    rows = zip(*(runload.load(p).run["rollouts"]["columns"]["rollout/raw_reward"][:10]
+                 for p in refs), strict=True)  # fmt: skip
+    mean_square = statistics.fmean(statistics.variance(r) for r in rows)
+    assert report["noise"]["spread"] == pytest.approx(math.sqrt(mean_square))
+
+
+def test_other_rewards_than_0_and_1_have_no_binomial_floor(tmp_path, capsys):
+    path = j.store(tmp_path, "frac", j.log().replace(b"count_0.0", b"count_0.1"))
+    _, report = judged(capsys, path)
+    assert (report["noise"]["floor"], report["noise"]["binary"]) == (None, False)
+    text = " ".join(row(report, "groups")["notes"])
+    assert "integer" not in text
 
 
 # -- shapes of a log -------------------------------------------------------------------------------
@@ -475,4 +692,4 @@ def test_help_lists_the_exit_codes(capsys):
     with pytest.raises(SystemExit):
         kit.main(["health", "--help"])
     assert "3  inspected nothing" in capsys.readouterr().out
-    assert health.EXIT_CODES.count("\n") == 4
+    assert "no verdict on ranges" in health.EXIT_CODES
