@@ -101,7 +101,9 @@ def test_the_floor_is_the_binomial_deviation_of_the_batch():
     answers = figure.values["answers"].number
     for row in figure.rows:
         assert row["floor"] == pytest.approx(math.sqrt(row["mean"] * (1 - row["mean"]) / answers))
-    assert figure.values["floor"].number == statistics.median(r["floor"] for r in figure.rows)
+    for name in ("floor", "spread"):
+        squares = [row[name] ** 2 for row in figure.rows]
+        assert figure.values[name].number ** 2 == pytest.approx(statistics.fmean(squares))
 
 
 def test_the_table_of_runs_has_every_stored_run():
