@@ -59,6 +59,8 @@ def offset_s(text: str) -> float:
     m = re.fullmatch(r"([+-]?)(\d\d):?(\d\d)", text)
     if m is None:
         raise UsageError(f"--utc-offset must look like +02:00, not {text[:40]!r}")
+    if int(m[2]) > 14 or int(m[3]) > 59:
+        raise UsageError(f"--utc-offset must be within 14:59 hours of UTC, not {text}")
     size = int(m[2]) * 3600 + int(m[3]) * 60
     return -float(size) if m[1] == "-" else float(size)
 

@@ -55,6 +55,7 @@ _HELP = {
 }
 _COUNTS = ("limit", "checks", "signal_steps")
 _LARGEST = 999_999_999
+_LEAST_EVERY = 0.1  # seconds; a check looks at the container
 
 
 def whole(name: str, text: object, least: int) -> int:
@@ -104,4 +105,6 @@ def limits_of(args: argparse.Namespace, **given: object) -> Limits:
             found[name] = whole(label, text, 0 if name == "limit" else 1)
         else:
             found[name] = seconds(label, text)
+            if name == "every" and found[name] < _LEAST_EVERY:
+                raise UsageError(f"{label} must be {_LEAST_EVERY:g} or more, not {text}")
     return Limits()._replace(**found)

@@ -7,6 +7,7 @@ wall clock fires no deadline; silence before the guard came is not counted.
 
 from __future__ import annotations
 
+from events import ErrorLine
 from guardlimits import Limits
 from logclock import LogClock
 from logparse import LogParser
@@ -39,6 +40,7 @@ class LiveLog:
         self._wall = wall
         self._zero: float | None = None  # guard's time minus monotonic time, once live
         self._mark = (mono, None)
+        self._peeked: set = set()  # (line, kind) of errors that an unfinished line told
 
     @property
     def live(self) -> bool:
@@ -57,9 +59,20 @@ class LiveLog:
         for event in self.parser.feed(data):
             if self._zero is None:
                 self._clock.at(event.time)
-            self.guard.observe(event, self.now(mono))
+            self._observe(event, self.now(mono))
         if self._zero is None:
             self._catch_up(data, mono)
+
+    def _observe(self, event: tuple, now: float) -> None:
+        if type(event) is not ErrorLine or (event.line, event.kind) not in self._peeked:
+            self.guard.observe(event, now)
+
+    def _peek(self, now: float) -> None:
+        """Shows the guard what a line tells that nobody has ended yet."""
+        for event in self.parser.peek():
+            self._observe(event, now)
+            if type(event) is ErrorLine:
+                self._peeked.add((event.line, event.kind))
 
     def _catch_up(self, data: bytes, mono: float) -> None:
         if self.parser.time is not None:
@@ -82,11 +95,12 @@ class LiveLog:
     def check(self, mono: float, *, paused: bool = False, docker_ok: bool = True) -> Decision:
         """One check of the guard."""
         self.go_live(mono)
+        self._peek(self.now(mono))
         return self.guard.check(self.now(mono), paused=paused, docker_ok=docker_ok)
 
     def final(self, mono: float) -> Decision:
         """The verdict when no more will come."""
         now = self.now(mono)
         for event in self.parser.close():
-            self.guard.observe(event, now)
+            self._observe(event, now)
         return self.guard.final(now)

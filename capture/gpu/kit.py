@@ -11,6 +11,8 @@ import importlib
 import sys
 from pathlib import Path
 
+from commandline import OneLineParser, drop_output, flush_output
+
 # verb -> (module, one line for --help)
 VERBS = {
     "run": ("runner", "start one guarded run in the Miles container, and record what it was"),
@@ -36,7 +38,7 @@ EXIT_CODES = """exit codes:
 
 def build_parser(verbs: tuple[str, ...] | None = None) -> argparse.ArgumentParser:
     """The kit's parser with the arguments of ``verbs`` (default: of every verb)."""
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog=Path(sys.argv[0]).name or "kit.py",
         description="Tools around Miles runs on one GPU.",
         epilog=EXIT_CODES,
@@ -56,14 +58,24 @@ def main(argv: list[str] | None = None) -> int:
     """Runs one verb; returns its exit code."""
     argv = sys.argv[1:] if argv is None else argv
     asked = tuple(a for a in argv[:1] if a in VERBS)
-    args = build_parser(asked).parse_args(argv)
+    code = 0
     try:
-        return importlib.import_module(args.module).run(args)
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
+        try:
+            args = build_parser(asked).parse_args(argv)
+            code = importlib.import_module(args.module).run(args)
+        finally:
+            flush_output()
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
+        drop_output()
     except KeyboardInterrupt:
         return 130
+    except OSError as error:
+        drop_output()
+        where = "the output" if error.filename is None else error.filename
+        name = " ".join((Path(sys.argv[0]).name or "kit.py", *asked))
+        print(f"{name}: {where}: {error.strerror or error}", file=sys.stderr)
+        return 2
+    return code
 
 
 if __name__ == "__main__":

@@ -12,7 +12,10 @@ time is parsed.
 
 from __future__ import annotations
 
-from events import Begun, CutLine, Retry
+import copy
+
+from errors_table import suspicious
+from events import Begun, CutLine, ErrorLine, JobEnd, Retry
 from lineshape import ANSI, HEAD, OUTER, OUTER_FIRST, clean_text
 from logmessages import (
     CACHED_LINE,
@@ -103,6 +106,15 @@ class LogParser(MessageReader):
         for prefix in list(self._pending):
             self._orphan(prefix)
         return out
+
+    def peek(self) -> list:
+        """Errors, and the end of the run, that the unfinished line tells; changes nothing.
+
+        A process that died may never end its last line.
+        """
+        if not (suspicious(self._rest) or b"# end " in self._rest[:64]):
+            return []
+        return [e for e in copy.deepcopy(self).close() if type(e) in (ErrorLine, JobEnd)]
 
     # -- lines -----------------------------------------------------------------------------------
 

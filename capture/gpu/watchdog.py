@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import signal
 import sys
 from datetime import datetime, timezone
 
 import diagnose
+from commandline import drop_output, flush_output
 from containers import ANSWER_S, NAME_PATTERN, Engine
 from guardlimits import Limits, UsageError, add_limit_options, limits_of, seconds, whole
 from guardreport import evidence, lines
@@ -155,10 +157,13 @@ def _watch(args: argparse.Namespace, limits: Limits) -> int:
         utc_offset_s=diagnose.offset_s(args.utc_offset),
     )
     try:
-        with source:
+        with _signals_end(), source:
             end = watch.run()
     except Lost as error:
         _note(str(error))
+        return 2
+    except _Ended as error:
+        _note(f"{source.name}: ended by {error}: the run has no guard")
         return 2
     except KeyboardInterrupt:
         _note(f"{source.name}: interrupted: the run goes on without a guard")
@@ -174,14 +179,43 @@ def _watch(args: argparse.Namespace, limits: Limits) -> int:
     return int(end.acted)
 
 
+class _Ended(BaseException):
+    """A signal ends the watchdog; the text is its name."""
+
+
+@contextlib.contextmanager
+def _signals_end():
+    """Turns SIGTERM and SIGHUP into _Ended, where nobody (such as nohup) has set them before."""
+
+    def end(number, _frame):
+        raise _Ended(signal.Signals(number).name)
+
+    mine = []
+    with contextlib.suppress(ValueError):  # only the main thread may
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, end)
+                mine.append(number)
+    try:
+        yield
+    finally:
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def _say(args: argparse.Namespace, found: dict, when: str, name: str, action: str) -> None:
-    if args.json:
-        print(json.dumps({"name": name, "action": action, **found}, ensure_ascii=False))
-    else:
-        print(f"{when} {name}: {found['verdict']}: {found['why'] or found['about']}: {action}")
-        if found["verdict"] in STOPS or found["root"]:
-            print("\n".join(lines(found)))
-    sys.stdout.flush()
+    """Prints the decision; that nobody can read it changes neither the exit code nor the hook."""
+    try:
+        if args.json:
+            print(json.dumps({"name": name, "action": action, **found}, ensure_ascii=False))
+        else:
+            print(f"{when} {name}: {found['verdict']}: {found['why'] or found['about']}: {action}")
+            if found["verdict"] in STOPS or found["root"]:
+                print("\n".join(lines(found)))
+        flush_output()
+    except OSError as error:
+        drop_output()
+        _note(f"{name}: {found['verdict']}: {action}; cannot print the rest: {error.strerror}")
 
 
 def _utc() -> str:

@@ -1,7 +1,9 @@
 """watchdog, replay and diagnose as commands: values, exit codes, output."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +16,9 @@ import pytest
 import watchdog
 import watchdog_replay
 from guardlimits import Limits, UsageError, limits_of
+from guardlive import LiveLog
 from guardlog import HOUR, failing, startup, steps
+from logparse import LogParser
 from watch import Watch
 from watchsource import FileRun, Lost, State
 
@@ -100,6 +104,145 @@ def test_nothing_inspected_is_exit_3(tmp_path, capsys):
     assert watchdog_replay.main([path]) == 3
     assert watchdog_replay.main([path, "--full"]) == 3
     assert len(capsys.readouterr().err.splitlines()) == 4
+
+
+@pytest.mark.parametrize("data", [bytes(range(256)) * 40, b"a note", b"\0" * 5000])
+def test_text_without_a_newline_is_no_line_of_a_run(tmp_path, data, capsys):
+    path = tmp_path / "run.log"
+    path.write_bytes(data)
+    for words in (["diagnose", str(path)], ["watchdog", "--follow", str(path), "--clock", "log"]):
+        assert kit.main(words) == 3
+        assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_record_of_a_miles_logger_is_a_line_of_a_run(tmp_path, capsys):
+    lines = [m.sourced(HOUR + 60 * k, "waiting", "") for k in range(20)]
+    assert diagnose.main([log_of(tmp_path, *lines)]) == 1
+    assert capsys.readouterr().out.startswith("no-progress")
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("closed", ["full", "pipe"])
+def test_output_that_nobody_reads_changes_neither_the_exit_code_nor_the_hook(
+    tmp_path, closed, buffered
+):
+    told = tmp_path / "told"
+    words = [sys.executable, str(ROOT / "capture/gpu/kit.py"), "watchdog", "--clock", "log"]
+    words += ["--follow", log_of(tmp_path, *DEAD), "--on-stop", f"echo $MILES_VERDICT >{told}"]
+    with unread(closed) as out:
+        done = subprocess.run(
+            words, stdout=out, stderr=subprocess.PIPE, text=True, env=environment(buffered)
+        )
+    assert done.returncode == 1
+    assert told.read_text() == "engine-dead\n"
+    assert len(done.stderr.splitlines()) == 1
+    assert "engine-dead" in done.stderr
+
+
+@contextlib.contextmanager
+def unread(how):
+    """A full device, or a pipe whose reader has gone."""
+    if how == "full":
+        with Path("/dev/full").open("wb") as out:
+            yield out
+    else:
+        reader, writer = os.pipe()
+        os.close(reader)
+        yield writer
+        os.close(writer)
+
+
+def environment(buffered):
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    return env if buffered else {**env, "PYTHONUNBUFFERED": "1"}
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("verb", ["diagnose", "replay", "summarize"])
+def test_a_verb_that_cannot_write_its_output_says_so_in_one_line(tmp_path, verb, buffered):
+    words = [sys.executable, str(ROOT / "capture/gpu/kit.py"), verb, log_of(tmp_path, *DEAD)]
+    with unread("full") as out:
+        done = subprocess.run(
+            words, stdout=out, stderr=subprocess.PIPE, text=True, env=environment(buffered)
+        )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "No space left" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["nosuch"], ["diagnose"], ["watchdog", "--bogus"], ["replay", "x", "--checks"]]
+)
+def test_a_bad_command_line_of_the_kit_is_one_line(words, capsys):
+    with pytest.raises(SystemExit) as left:
+        kit.main(words)
+    assert left.value.code == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+
+
+@pytest.mark.parametrize(
+    "option", [["--utc-offset", "+99:99"], ["--utc-offset", "+02:60"], ["--every", "0.0001"]]
+)
+def test_a_value_beyond_reason_is_refused(option, tmp_path, capsys):
+    assert diagnose.main([log_of(tmp_path, *BASE), *option]) == 2
+    err = capsys.readouterr().err
+    assert len(err.splitlines()) == 1
+    assert option[1] in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_the_watchdog_is_told(tmp_path, number):
+    words = ["--follow", log_of(tmp_path, *BASE), "--every", "0.2"]
+    guard = subprocess.Popen(
+        [sys.executable, str(ROOT / "capture/gpu/watchdog.py"), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # whatever nohup set
+    )
+    first = guard.stderr.readline()
+    guard.send_signal(number)
+    _, err = guard.communicate(timeout=20)
+    assert "a check every" in first
+    assert guard.returncode == 2
+    assert err.splitlines()[-1].endswith(f"ended by {number.name}: the run has no guard")
+
+
+def test_a_death_in_a_line_that_nobody_ends_is_seen_live():
+    """A process that dies may never end its last line."""
+    died = m.engine(HOUR + 960, "Received sigquit from a child process. It usually means")
+    log = LiveLog(Limits(), 0.0, 0.0)
+    log.feed(m.text(*BASE), 0.0)
+    log.feed(b"", 0.0)
+    log.feed(died.encode(), 5.0)
+    decisions = [log.check(t) for t in (10.0, 40.0, 70.0)]
+    assert [(d.verdict, d.stop) for d in decisions] == [
+        ("healthy", False),
+        ("healthy", False),
+        ("engine-dead", True),
+    ]
+    assert decisions[-1].root.line == len(BASE) + 1
+    # What ends it later is the same line, not another death.
+    again = LiveLog(Limits(), 0.0, 0.0)
+    again.feed(m.text(*BASE), 0.0)
+    again.feed(b"", 0.0)
+    again.feed(died.encode(), 5.0)
+    again.check(10.0)
+    back = [*startup(HOUR + 970), *steps(HOUR + 1200, 1, start=5)]
+    again.feed(b" the child failed.\n" + m.text(*back), 50.0)
+    assert [again.check(t).verdict for t in (70.0, 130.0)] == ["healthy", "healthy"]
+
+
+def test_looking_at_an_unfinished_line_changes_nothing():
+    data = m.text(*DEAD, m.engine(HOUR + 1700, "CUDA error: out of memory"))
+    plain, peeked, found = LogParser(), LogParser(), [[], []]
+    for at in range(0, len(data), 997):
+        found[0] += plain.feed(data[at : at + 997])
+        found[1] += peeked.feed(data[at : at + 997])
+        peeked.peek()
+    assert found[0] == found[1]
+    assert plain.close() == peeked.close()
 
 
 def test_a_growing_file_is_followed_to_its_end(tmp_path):
