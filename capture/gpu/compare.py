@@ -7,6 +7,7 @@ import csv
 import json
 import sys
 
+import comparerows
 import comparetext
 import comparison
 import health
@@ -17,7 +18,8 @@ import sides
 EXIT_CODES = """exit codes:
   0  compared, whatever came out
   2  bad usage, or a file cannot be read
-  3  inspected nothing: a run without a step, or no common step"""
+  3  inspected nothing: a run without a step, no common step, or no quantity that
+     all runs have"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Compare runs on the steps that all of them have and that no pause touched. Runs of one"
         " setting stand on one side, the first run's side is A; A1,A2 puts runs on one side by"
-        " hand. RUN is what `health` takes."
+        " hand. RUN is what `health` takes. A time needs the pauses and the clock of its run: give"
+        " a run folder whose heat-guard.log lies beside its log and whose run.toml names a"
+        " clock_record; without them a claim on a time says that they are unknown."
     )
     parser.epilog = EXIT_CODES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -77,11 +81,15 @@ def _compare(made: list[sides.Side], args) -> int:
     if args.json:
         print(json.dumps(health.plain(found), indent=1, ensure_ascii=False))
     elif args.csv:
-        csv.writer(sys.stdout, lineterminator="\n").writerows(comparison.csv_rows(found))
+        csv.writer(sys.stdout, lineterminator="\n").writerows(comparerows.csv_rows(found))
     else:
         print("\n".join(comparetext.lines(found)))
     if not found["common_steps"]:
         print("compare: the runs have no step number in common", file=sys.stderr)
+        return 3
+    if all("skipped" in q for q in found["quantities"]):
+        why = "; ".join(f"{q['name']}: {q['skipped']}" for q in found["quantities"][:1])
+        print(f"compare: nothing was compared ({why})", file=sys.stderr)
         return 3
     return 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from signals import steps_text
+from quantities import steps_text
 
 WIDTH = 100
 
@@ -13,18 +13,21 @@ def lines(found: dict) -> list[str]:
     """The lines of a comparison."""
     out = []
     for side in found["sides"]:
-        out.append(f"side {side['side']}: {_seeds(side['seeds'])}")
+        out.append(f"side {side['side']}: {_seeds(side)}")
         for run in side["runs"]:
-            out.append(f"  {run['run']}: {run['steps']} steps, {run['seeds']}")
+            out.append(f"  {run['run']}: {_count(run['steps'], 'step')}, {run['seeds']}")
+            if run["not_finite"]:
+                out += _wrap(f"    not finite in {steps_text(run['not_finite'])}: it diverged")
             out += _wrap(f"    times: {'; '.join(run['badge'])}")
-    out += [f"note: {note}" for note in found["notes"]]
+    out += [piece for note in found["notes"] for piece in _wrap(f"note: {note}")]
     common = found["common_steps"]
     if common:
-        out.append(f"common steps: {len(common)}, {steps_text(common)}")
+        out += _wrap(f"common steps: {len(common)}, {steps_text(common)}")
     else:
         out.append("common steps: none")
-    if found["baseline"]:
-        out += _wrap(f"stored seeds of A's setup: {'; '.join(found['baseline'])}")
+    for name, runs in found["stored_runs"].items():
+        if runs:
+            out += _wrap(f"stored runs of {name}'s setup: {'; '.join(runs)}")
     for name, differs in found["differs"].items():
         out += _differs(name, differs)
     if len(found["sides"]) == 1:
@@ -36,8 +39,14 @@ def lines(found: dict) -> list[str]:
     return out + _close(found)
 
 
-def _seeds(count: int) -> str:
-    return f"{count} seed" + ("" if count == 1 else "s")
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def _seeds(side: dict) -> str:
+    runs = len(side["runs"])
+    more = f" in {runs} runs: repeats count once" if 0 < side["seeds"] < runs else ""
+    return _count(side["seeds"], "seed") + more
 
 
 def _wrap(text: str) -> list[str]:
@@ -49,8 +58,12 @@ def _wrap(text: str) -> list[str]:
 
 def _one_side(side: dict) -> str:
     if side["seeds"] <= 1:
-        return "one setting and one seed: what follows is how far repeats differ, and no effect"
-    return "one setting on every run: what follows is the spread of the seeds, and no effect"
+        text = "one setting and one seed: what follows is how far repeats differ, and no effect"
+    else:
+        text = "one setting on every run: what follows is the spread of the seeds, and no effect"
+    if side["inside"]:
+        text += f"; the runs differ in: {'; '.join(side['inside'])}"
+    return text
 
 
 def _differs(name: str, differs: dict) -> list[str]:
@@ -77,9 +90,11 @@ def _quantity(q: dict) -> list[str]:
         return _wrap(f"{head}: not compared: {q['skipped']}")
     digits = q["digits"]
     out = _wrap(
-        f"{head}: {q['middle']} over {len(q['steps'])} clean of {q['same_steps']} common steps"
-        f" ({steps_text(q['steps'])})"
+        f"{head}: {q['middle']} over {len(q['steps'])} clean of"
+        f" {_count(q['same_steps'], 'common step')} ({steps_text(q['steps'])})"
     )
+    for name, steps in q["not_finite"].items():
+        out += _wrap(f"  {name}: not finite in {steps_text(steps)}")
     if q["shared"]:
         out += _wrap(f"  no timing result: GPU shared in {', '.join(q['shared'])}")
     for run in q["runs"]:
@@ -91,12 +106,17 @@ def _quantity(q: dict) -> list[str]:
         if side["runs"] > 1:
             low, high = _number(side["low"], digits), _number(side["high"], digits)
             out.append(f"  {side['side']} ranges from {low} to {high} over {side['runs']} runs")
+    for one in q["stored_runs"]:
+        low, high = _number(one["low"], digits), _number(one["high"], digits)
+        over = "" if one["full"] else f" in {steps_text(one['steps'])}"
+        text = f"  with {', '.join(one['runs'])}, {one['side']} ranges from {low} to {high}{over}"
+        out += _wrap(text)
     for pair in q["pairs"]:
         how = "same seed" if pair["matched_by_seed"] else "other seed"
         out += _wrap(
             f"  {pair['second']} minus {pair['first']} ({how}): {q['middle']} of the"
             f" differences {_number(pair['middle'], digits, True)};"
-            f" higher in {pair['higher']} steps, lower in {pair['lower']}"
+            f" higher in {_count(pair['higher'], 'step')}, lower in {pair['lower']}"
         )
     for claim in q["claims"]:
         out += _claim(claim, q)
@@ -146,7 +166,9 @@ def _claim(claim: dict, q: dict) -> list[str]:
     if claim["sign_flip_p"] is not None:
         text += f" Exact sign-flip test over the pairs: p = {claim['sign_flip_p']:.3g}."
     if claim["clock_unknown"]:
-        text += " Clock unknown."
+        text += f" Clock unknown: {', '.join(claim['clock_unknown'])}."
+    if claim["pauses_unknown"]:
+        text += f" Pauses unknown (no heat-guard log): {', '.join(claim['pauses_unknown'])}."
     out = _wrap(text)
     if claim["settle"]:
         out += _wrap(f"    what would strengthen it: {'; '.join(claim['settle'])}")
@@ -154,14 +176,26 @@ def _claim(claim: dict, q: dict) -> list[str]:
 
 
 def _close(found: dict) -> list[str]:
+    if len(found["sides"]) == 1:
+        return ["", "nothing to claim: there is one setting"]
     made = [
-        f"{q['name']}: {c['side']} {c['word']}"
+        f"{q['name']}: {c['side']} {c['word']}{_unknown(c)}"
         for q in found["quantities"]
         for c in q.get("claims", [])
         if c["word"]
     ]
-    if len(found["sides"]) == 1:
-        return ["", "nothing to claim: there is one setting"]
+    count = found["claimed"]
     if not made:
         return ["", "no difference here may be called an effect of the setting"]
-    return ["", f"outside the spread of the seeds: {'; '.join(made)}"]
+    text = (
+        f"outside the spread of the seeds, {count['made']} of"
+        f" {_count(count['judged'], 'comparison')} here: {'; '.join(made)}. Chance alone separates"
+        f" at most 1 of {1 / count['chance']:.3g}, so up to {count['by_chance_up_to']:.2g} of these"
+        f" {count['judged']}."
+    )
+    return ["", *_wrap(text)]
+
+
+def _unknown(claim: dict) -> str:
+    words = [w for w in ("clock", "pauses") if claim[f"{w}_unknown"]]
+    return f" ({' and '.join(words)} unknown)" if words else ""

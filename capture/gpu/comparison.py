@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 
 import claims
 import clockcheck
 import quantities
-import ranges
 import runload
 import setupdiff
 import sides
 import signals
+import storedseeds
+from claims import Circumstances, Values
 from quantities import Quantity
 from sides import Member, Side
 
@@ -23,31 +25,16 @@ class Inputs:
     def __init__(self, made: list[Side]):
         self.sides = made
         self.members: list[tuple[Side, Member]] = [(s, m) for s in made for m in s.members]
-        self.timings = {}
+        self.timings, self.broken = {}, {}
         for _, m in self.members:
             record = runload.samples(m.one)
             self.timings[id(m)] = clockcheck.check(m.one, m.facts, record)
-        self.length = {id(m): quantities.cells(m.one, m.facts, quantities.LENGTH)
-                       for _, m in self.members}  # fmt: skip
-        self.baseline = _baseline(made[0], self.members)
-
-
-def _baseline(side: Side, members) -> list[Member]:
-    """Stored runs of the first side's setup with other seeds, when that side has one seed."""
-    if (
-        side.seeds >= claims.MIN_SEEDS
-        or not side.members
-        or side.members[0].facts.seed == "unknown"
-    ):
-        return []
-    first = side.members[0]
-    reference = ranges.choose(first.one, first.facts, [])
-    named = {m.one.sha256 for _, m in members}
-    return [
-        Member(other, theirs)
-        for other, theirs in reference.runs
-        if other.sha256 not in named and theirs.seeds != first.facts.seeds
-    ]
+            self.broken[id(m)] = quantities.broken(m.one)
+        self.lengths = {
+            q.id: {id(m): quantities.cells(m.one, m.facts, q) for _, m in self.members}
+            for q in (quantities.LENGTH, quantities.TOTAL)
+        }
+        self.stored = storedseeds.of_sides(made)
 
 
 def compare(made: list[Side], wanted: list[Quantity]) -> dict:
@@ -56,26 +43,47 @@ def compare(made: list[Side], wanted: list[Quantity]) -> dict:
     steps = [set(signals.numbers(m.one.run)) for _, m in inputs.members]
     common = sorted(set.intersection(*steps)) if steps else []
     betweens = {side.name: sides.between(made[0], side) for side in made[1:]}
+    found = [_quantity(q, inputs, betweens) for q in wanted]
     return {
         "sides": [_side(side, inputs) for side in made],
         "notes": [f"{m.one.name}: {note}" for _, m in inputs.members for note in m.one.notes],
         "common_steps": common,
         "differs": {name: _differs(b) for name, b in betweens.items()},
-        "quantities": [_quantity(q, inputs, betweens) for q in wanted],
+        "quantities": found,
         "sampling": _sampling(made),
-        "baseline": [f"{m.one.name}, {m.facts.seeds}" for m in inputs.baseline],
+        "stored_runs": {
+            name: [f"{m.one.name}, {m.facts.seeds}" for m in others]
+            for name, others in inputs.stored.items()
+        },
+        "claimed": _claimed(found),
+    }
+
+
+def _claimed(found: list[dict]) -> dict:
+    """How many of the judged quantities are called different, and how many chance alone gives."""
+    judged = [c for q in found for c in q.get("claims", [])]
+    made = [c for c in judged if c["word"]]
+    most = max((c["chance"] for c in made), default=None)
+    return {
+        "made": len(made),
+        "judged": len(judged),
+        "chance": most,
+        "by_chance_up_to": None if most is None else most * len(judged),
     }
 
 
 def _side(side: Side, inputs: Inputs) -> dict:
+    inner = [d for found in sides.inside(side) for d in found.values()]
     return {
         "side": side.name,
         "seeds": side.seeds,
+        "inside": [str(d) for d in inner],
         "runs": [
             {
                 "run": m.one.name,
                 "seeds": m.facts.seeds,
                 "steps": len(m.one.run["steps"]["index"]),
+                "not_finite": inputs.broken[id(m)],
                 "badge": list(inputs.timings[id(m)].badge),
             }
             for m in side.members
@@ -91,6 +99,7 @@ def _differs(b: sides.Between) -> dict:
         "inside_a_side": [str(d) for d in (*b.inner, *b.inner_time)],
         "without_effect": [str(d) for d in b.other],
         "gpu_shared": list(b.shared),
+        "gpu_shared_unknown": list(b.unsaid),
     }
 
 
@@ -115,17 +124,24 @@ def _quantity(quantity: Quantity, inputs: Inputs, betweens: dict) -> dict:
     common = sorted(set.intersection(*(set(c) for c in cells.values())))
     clean = [quantities.clean(m.one, quantity) for _, m in inputs.members]
     steps = [n for n in common if all(c.get(n) for c in clean)]
+    bad = {
+        m.one.name: [n for n in common if not math.isfinite(cells[id(m)][n])]
+        for _, m in inputs.members
+    }
     out = {**base, "steps": steps, "same_steps": len(common), "shared": []}
+    out["not_finite"] = {name: at for name, at in bad.items() if at}
     if quantity.is_time:
+        steps = out["steps"] = [n for n in steps if not any(n in at for at in bad.values())]
         out["shared"] = [m.one.name for _, m in inputs.members if m.facts.setup.get("shared")]
     if not steps:
         why = "no common clean step" if common else "no common step"
         return {**base, "skipped": f"{why} ({len(common)} common)"}
     middles = {key: quantities.middle([c[n] for n in steps], quantity) for key, c in cells.items()}
     lengths = {
-        id(m): _length(inputs.length[id(m)], steps) if quantity.is_time else None
-        for _, m in inputs.members
+        q.id: {id(m): _length(inputs.lengths[q.id][id(m)], steps) for _, m in inputs.members}
+        for q in (quantities.LENGTH, quantities.TOTAL)
     }
+    answers = lengths[quantities.LENGTH.id]
     out["runs"] = [
         {
             "side": side.name,
@@ -133,12 +149,17 @@ def _quantity(quantity: Quantity, inputs: Inputs, betweens: dict) -> dict:
             "seeds": m.facts.seeds,
             "middle": middles[id(m)],
             "values": [cells[id(m)][n] for n in steps],
-            "length": lengths[id(m)],
+            "length": answers[id(m)] if quantity.is_time else None,
         }
         for side, m in inputs.members
     ]
     out["sides"] = [_range(side, middles) for side in inputs.sides]
-    out["baseline"] = _base_range(quantity, inputs.baseline, middles, inputs, steps)
+    spreads = [
+        one
+        for side in inputs.sides
+        for one in storedseeds.spreads(quantity, side, cells, inputs.stored[side.name], steps)
+    ]
+    out["stored_runs"] = [{**one._asdict(), "spread": one.width} for one in spreads]
     if len(inputs.sides) == 1:
         out["pairs"] = _pairs_inside(inputs.sides[0], cells, steps, quantity)
         out["claims"] = []
@@ -148,39 +169,21 @@ def _quantity(quantity: Quantity, inputs: Inputs, betweens: dict) -> dict:
         matched, by_seed = sides.pairs(inputs.sides[0], side)
         rows = [_pair(x, y, cells, steps, quantity, by_seed) for x, y in matched]
         out["pairs"] += rows
-        out["claims"].append(
-            _claim(quantity, inputs, side, betweens[side.name], middles, lengths, steps, rows, out)
-        )
+        given = _given(quantity, inputs, side, betweens[side.name], lengths, spreads, out)
+        out["claims"].append(_claim(quantity, inputs, side, given, middles, rows, out))
     return out
 
 
 def _length(series: dict, steps: list[int]) -> float | None:
-    values = [series[n] for n in steps if n in series]
-    return sum(values) / len(values) if values else None
+    values = [series[n] for n in steps if math.isfinite(series.get(n, math.nan))]
+    return math.fsum(values) / len(values) if values and any(values) else None
 
 
 def _range(side: Side, middles: dict) -> dict:
     values = [middles[id(m)] for m in side.members]
-    low, high = min(values), max(values)
+    finite = all(map(math.isfinite, values))
+    low, high = (min(values), max(values)) if finite else (math.nan, math.nan)
     return {"side": side.name, "runs": len(values), "low": low, "high": high, "spread": high - low}
-
-
-def _base_range(quantity, baseline, middles, inputs: Inputs, steps) -> dict | None:
-    """The range of the first side with the stored seeds of its setup, over the same steps."""
-    if not baseline:
-        return None
-    values = [middles[id(m)] for m in inputs.sides[0].members]
-    names = []
-    for m in baseline:
-        cells = quantities.cells(m.one, m.facts, quantity)
-        if quantity.is_time or quantities.unusable(m.one, quantity):
-            continue
-        if all(n in cells for n in steps):
-            values.append(quantities.middle([cells[n] for n in steps], quantity))
-            names.append(m.one.name)
-    if not names:
-        return None
-    return {"runs": names, "low": min(values), "high": max(values)}
 
 
 def _pairs_inside(side: Side, cells, steps, quantity) -> list[dict]:
@@ -205,31 +208,64 @@ def _pair(x: Member, y: Member, cells, steps, quantity: Quantity, by_seed: bool)
     }
 
 
-def _claim(quantity, inputs, side, what, middles, lengths, steps, rows, out) -> dict:
-    a = inputs.sides[0]
-    lefts = [middles[id(m)] for m in a.members]
-    rights = [middles[id(m)] for m in side.members]
-    per_token = None
-    every = [lengths[id(m)] for m in (*a.members, *side.members)]
-    if quantity.is_time and all(every):
-        per_token = tuple(
-            [middles[id(m)] / lengths[id(m)] for m in one.members] for one in (a, side)
-        )
+def _given(quantity, inputs: Inputs, side: Side, what, lengths, spreads, out) -> Circumstances:
+    """What besides the values decides on a claim about the first side and this one."""
+    a, steps = inputs.sides[0], out["steps"]
+    every = (*a.members, *side.members)
+    broken = {m.one.name: inputs.broken[id(m)] for m in every}
+    if not quantity.is_time:
+        for m in every:
+            more = out["not_finite"].get(m.one.name, [])
+            broken[m.one.name] = sorted({*broken[m.one.name], *more})
     stuck = [
         m.one.name
-        for m in (*a.members, *side.members)
+        for m in every
         if any(s.stuck and s.step in steps for s in inputs.timings[id(m)].steps)
     ]
-    made = claims.decide(quantity, a, side, lefts, rights, len(steps), what, per_token, stuck)
-    reasons = list(made.reasons)
-    base = out["baseline"]
-    if base and all(base["low"] <= v <= base["high"] for v in rights):
-        reasons.append(f"{side.name} lies inside the range of the stored seeds of {a.name}'s setup")
-    unknown = quantity.is_time and any(
-        "clock unknown" in word
-        for m in (*a.members, *side.members)
-        for word in inputs.timings[id(m)].badge
+    own = {m.one.sha256 or m.one.path for m in a.members}
+    both = [m.one.name for m in side.members if (m.one.sha256 or m.one.path) in own]
+    follows, unknown = [], []
+    if quantity.is_time:
+        for q in quantities.lengths_of(quantity):
+            mine = lengths[q.id]
+            if q is quantities.TOTAL and not all(mine[id(m)] for m in every):
+                q, mine = quantities.LENGTH, lengths[quantities.LENGTH.id]
+            missing = [m.one.name for m in every if not mine[id(m)]]
+            unknown += missing
+            if not missing:
+                left, right = ([mine[id(m)] for m in s.members] for s in (a, side))
+                follows.append((q.name, left, right))
+    return Circumstances(
+        what,
+        tuple(one for one in spreads if one.side in (a.name, side.name)),
+        {name: at for name, at in broken.items() if at},
+        tuple(both),
+        tuple(stuck),
+        tuple({name: one for one in follows for name in one[:1]}.values()),
+        tuple(unknown),
     )
+
+
+def _values(side: Side, middles: dict) -> Values:
+    by_seed: dict[str, list[float]] = {}
+    for m in side.members:
+        if m.facts.seed != "unknown":
+            by_seed.setdefault(m.facts.seeds, []).append(middles[id(m)])
+    means = (math.fsum(v) / len(v) if len(set(v)) > 1 else v[0] for v in by_seed.values())
+    return Values(side, tuple(middles[id(m)] for m in side.members), tuple(means))
+
+
+def _claim(quantity, inputs: Inputs, side: Side, given, middles, rows, out) -> dict:
+    a = inputs.sides[0]
+    left, right = (_values(s, middles) for s in (a, side))
+    made = claims.decide(quantity, left, right, len(out["steps"]), given)
+    every = (*a.members, *side.members)
+    clocks = [
+        m.one.name
+        for m in every
+        if any("clock unknown" in word for word in inputs.timings[id(m)].badge)
+    ]
+    pauses = [m.one.name for m in every if not (m.one.pause_log or m.one.run.get("pauses"))]
     flip = None
     single = len(rows) == len({m.facts.seeds for m in side.members})  # one pair a seed
     if single and len(rows) >= claims.FLIP_PAIRS and all(r["matched_by_seed"] for r in rows):
@@ -237,18 +273,20 @@ def _claim(quantity, inputs, side, what, middles, lengths, steps, rows, out) -> 
     return {
         "side": side.name,
         "against": a.name,
-        "word": made.word if not reasons else None,
-        "reasons": reasons,
+        "word": made.word,
+        "reasons": list(made.reasons),
         "settle": list(made.settle),
         "chance": made.chance,
-        "clock_unknown": unknown,
+        "seeds": [len(left.seeds), len(right.seeds)],
+        "clock_unknown": sorted(set(clocks)) if quantity.is_time else [],
+        "pauses_unknown": sorted(set(pauses)) if quantity.is_time else [],
         "sign_flip_p": flip,
     }
 
 
 def _sampling(made: list[Side]) -> list[str]:
     """What so few seeds can and cannot show."""
-    most = max(len(s.members) for s in made)
+    most = max(s.seeds for s in made)
     notes = []
     if most <= 3:
         notes.append(
@@ -264,36 +302,15 @@ def _sampling(made: list[Side]) -> list[str]:
     return notes
 
 
-def csv_rows(found: dict) -> list[list]:
-    """Long rows: kind, quantity, column, unit, step, side, run, other run, value."""
-    rows: list[list] = [
-        ["kind", "quantity", "column", "unit", "step", "side", "run", "minus_run", "value"]
-    ]
-    for q in found["quantities"]:
-        if "skipped" in q:
-            continue
-        head = [q["id"], q["column"], q["unit"]]
-        for run in q["runs"]:
-            pairs = zip(q["steps"], run["values"], strict=True)
-            rows += [["value", *head, n, run["side"], run["run"], "", repr(v)] for n, v in pairs]
-        for pair in q["pairs"]:
-            steps = zip(q["steps"], pair["differences"], strict=True)
-            rows += [
-                ["difference", *head, n, "", pair["second"], pair["first"], repr(d)]
-                for n, d in steps
-            ]
-    return rows
-
-
 def members(args: list[str], loader) -> list[list[Member]]:
     """Arguments to members; runs joined by commas stand on one side.
 
     loader: from a run's name to a Loaded.
     """
-    made = []
+    groups = []
     for text in args:
         whole = "," not in text or Path(text).exists()
-        names = [text] if whole else [name for name in text.split(",") if name]
-        ones = [loader(name) for name in names]
-        made.append([Member(one, setupdiff.facts(one)) for one in ones])
-    return made
+        groups.append([text] if whole else [name for name in text.split(",") if name])
+    ones = iter(runload.distinct([loader(name) for names in groups for name in names]))
+    made = [[next(ones) for _ in names] for names in groups]
+    return [[Member(one, setupdiff.facts(one)) for one in group] for group in made]

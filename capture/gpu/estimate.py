@@ -17,7 +17,7 @@ from estimatecheck import Support
 from memoryplan import FITS, GB, STATE, Ask, Plan
 
 EXIT_CODES = """exit codes:
-  0  it fits
+  0  it fits the GPU (host memory for what is offloaded is printed and not judged)
   1  it does not fit, or it is too close to say
   2  bad usage, or a file cannot be read"""
 WIDTH = 100
@@ -135,6 +135,7 @@ def document(ask: Ask, found: Plan, supports: list[Support], missing: list[str])
         "kv_tokens": found.kv_tokens,
         "kv_wanted": found.kv_wanted,
         "verdict": found.verdict,
+        "verdict_line": found.line,
         "why": list(found.why),
         "supports": [{**s._asdict(), "off": s.off} for s in supports],
         "outcomes": [o._asdict() for o in estimatecheck.outcomes()],
@@ -161,7 +162,7 @@ def lines(ask: Ask, found: Plan, supports: list[Support], missing: list[str]) ->
     out += [f"  {name:<18}{low:>8.2f}{high:>8.2f}" for name, (low, high) in found.peaks.items()]
     if found.host_gb is not None:
         out.append(f"  host memory for what is offloaded: up to {found.host_gb:.2f} GB, not judged")
-    out += ["", *_cache(ask, found), "", f"{found.verdict}", *_wrapped(found.why)]
+    out += ["", *_cache(ask, found), "", found.line, *_wrapped(found.why)]
     return out + _evidence(supports, missing)
 
 

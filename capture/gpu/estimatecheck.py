@@ -84,6 +84,7 @@ def seen() -> Seen:
         plain_limit=int(_published("answer-limit")),
         # of the memory as the maker counts it, the smaller of the two shares
         fail_share=state / _published("gpu-memory"),
+        killed=ask._replace(memory_gb=_published("gpu-memory")),
     )
 
 

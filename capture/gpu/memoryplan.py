@@ -22,6 +22,7 @@ RAY_KILL = 0.95
 """Ray's default RAY_memory_usage_threshold: from here it kills workers of a node."""
 
 FITS, DOES_NOT, OPEN = "fits", "does not fit", "too close to say"
+_ORDER = (DOES_NOT, OPEN, FITS)
 
 
 class Ask(NamedTuple):
@@ -53,7 +54,8 @@ class Seen(NamedTuple):
     that neither the trainer's pool nor a sleeping engine's rows explain; overhead_share: of the
     trainer state, unexplained on unified memory; fit_share, fail_share: trainer state over memory
     of the reported unified runs that fit and that did not; fit_limit: answer limit of the former;
-    plain_share, plain_limit: the same of a smaller run at a longer limit.
+    plain_share, plain_limit: the same of a smaller run at a longer limit; killed: the smallest
+    reported run that was killed, as a question.
     """
 
     free_share: float
@@ -64,6 +66,7 @@ class Seen(NamedTuple):
     plain_share: float
     plain_limit: int
     fail_share: float
+    killed: Ask
 
 
 class Row(NamedTuple):
@@ -89,6 +92,14 @@ class Plan(NamedTuple):
     kv_tokens: tuple[int, int] | None
     kv_wanted: int
     host_gb: float | None
+
+    @property
+    def line(self) -> str:
+        """The verdict with what it leaves out."""
+        if self.host_gb is None or self.verdict == DOES_NOT:
+            return self.verdict
+        what = f"up to {self.host_gb:.2f} GB of host memory for what is offloaded"
+        return f"{self.verdict} on the GPU; {what}: not judged"
 
 
 def activations(ask: Ask) -> tuple[float, float]:
@@ -179,6 +190,8 @@ def plan(ask: Ask, seen: Seen) -> Plan:
     if ask.model.kv_values is not None:
         size = ask.model.kv_values * ask.kv_value_bytes / GB
         kv = int(parts["kv"].low / size), int(parts["kv"].high / size)
+    held, more = _cache_verdict(ask, parts["kv"], kv)
+    verdict, why = min(verdict, held, key=_ORDER.index), (*more, *why)
     wanted = ask.prompts * ask.answers * (ask.prompt_tokens + ask.limit)
     host = None
     if not ask.unified and ask.offload:
@@ -217,7 +230,13 @@ def _verdict(ask: Ask, seen: Seen, peaks: dict, room: float) -> tuple[str, tuple
     why.append(f"16 bytes a parameter are {share:.0%} of this memory")
     if share >= seen.fail_share - 1e-9:
         why.append(f"the reported 4B runs, killed, had {seen.fail_share:.0%} of the nominal memory")
-        return DOES_NOT, tuple(why)
+        less = _less(ask, seen.killed)
+        if not less:
+            return DOES_NOT, tuple(why)
+        why.append(
+            f"this run asks for less than they did ({', '.join(less)}): not shown either way"
+        )
+        return OPEN, tuple(why)
     if share > seen.fit_share + 1e-9:
         between = f"{seen.fit_share:.0%} (fit) and {seen.fail_share:.0%} (killed)"
         why.append(f"no reported run lies between {between}")
@@ -233,3 +252,45 @@ def _verdict(ask: Ask, seen: Seen, peaks: dict, room: float) -> tuple[str, tuple
         return OPEN, tuple(why)
     why.append(f"reported runs of this share and answer limit fit (up to {seen.fit_share:.0%})")
     return FITS, tuple(why)
+
+
+def _less(ask: Ask, killed: Ask) -> list[str]:
+    """In what a run asks for less than a killed one did; empty when it asks for no less."""
+    found = []
+    if ask.memory_gb > killed.memory_gb + 1e-9:
+        found.append(f"{killed.memory_gb:g} GB of memory")
+    if ask.model.params < killed.model.params:
+        found.append(f"{killed.model.params / 1e9:.3g} billion parameters")
+    if ask.kv_tokens is not None:
+        found.append(f"a cache of fraction {killed.fraction:g}")
+    elif ask.fraction < killed.fraction - 1e-9:
+        found.append(f"fraction {killed.fraction:g}")
+    if killed.reference and not ask.reference:
+        found.append("a reference model")
+    if ask.limit < killed.limit:
+        found.append(f"answers up to {killed.limit:,} tokens")
+    if ask.micro_tokens < killed.micro_tokens:
+        found.append(f"micro-batches of {killed.micro_tokens:,} tokens")
+    return found
+
+
+def _cache_verdict(ask: Ask, kv: Row, tokens: tuple[int, int] | None) -> tuple[str, tuple]:
+    """Whether the cache holds one longest sample; without one nothing can be generated."""
+    sample = ask.prompt_tokens + ask.limit
+    if tokens is not None:
+        low, high = tokens
+        held = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        why = (f"the KV cache holds {held} tokens, and one longest sample has {sample:,}",)
+        if high < sample:
+            return DOES_NOT, why
+        return (OPEN, why) if low < sample else (FITS, ())
+    if kv.high <= 0:
+        return DOES_NOT, ("nothing is left for the KV cache beside the engine's weights",)
+    # as many heads of keys and values as of queries: no dense model keeps more of a token
+    most = sample * 2 * ask.model.layers_hidden * ask.kv_value_bytes / GB
+    if kv.low < most:
+        return OPEN, (
+            f"the KV cache has {kv.low:.2f} GB at its low end, and one longest sample of {sample:,}"
+            f" tokens can need {most:.2f} GB; --config would say what it needs",
+        )
+    return FITS, ()

@@ -32,11 +32,20 @@ class Quantity(NamedTuple):
         """Whether it is a duration or a rate."""
         return self.column.startswith("perf/")
 
+    @property
+    def is_rate(self) -> bool:
+        """Whether it is a rate or a share of a time, and no duration."""
+        return self.is_time and not self.column.endswith("_time")
+
 
 _MORE_LESS = ("higher", "lower")
 LENGTH = Quantity(
     "length", "answer length", signals.LENGTH, "tokens", 1, "mean", "rollout", ("longer", "shorter")
 )
+TOTAL = Quantity(
+    "total", "prompt and answer length", "rollout/total_lengths", "tokens", 1, "mean", "rollout",
+    ("longer", "shorter"),
+)  # fmt: skip
 DEFAULT = (
     Quantity("reward", "reward", signals.REWARD, "", 4, "mean", "rollout", ("better", "worse")),
     LENGTH,
@@ -53,6 +62,14 @@ DEFAULT = (
     Quantity("step_time", "whole step", "perf/step_time", "s", 3, "median", "step",
              ("slower", "faster")),
 )  # fmt: skip
+
+
+def lengths_of(quantity: Quantity) -> tuple[Quantity, ...]:
+    """The lengths that a time follows: the rollout generates answers; the trainer's passes, and
+    so a whole step, read prompts and answers."""
+    if quantity.column == "perf/rollout_time" or quantity.is_rate:
+        return (LENGTH,)
+    return (LENGTH, TOTAL)
 
 
 def named(name: str) -> Quantity:
@@ -75,13 +92,28 @@ def named(name: str) -> Quantity:
 
 
 def cells(one: Loaded, mine: Facts, quantity: Quantity) -> dict:
-    """Finite values by rollout number; empty when the run cannot show the quantity."""
+    """Values by rollout number, NaN and infinities too; empty when the run cannot show it."""
     if quantity.column == signals.GROUPS:
         seen = signals.see(one.run, signals.BY_ID["groups"], mine.settings)
-        series = {} if seen.hidden else seen.series
-    else:
-        series = signals.column(one.run, quantity.column)
-    return {n: v for n, v in series.items() if math.isfinite(v)}
+        return {} if seen.hidden else dict(seen.series)
+    return dict(signals.column(one.run, quantity.column))
+
+
+_FINITE_IN_A_SOUND_RUN = (
+    signals.REWARD, signals.LENGTH, signals.CUT, signals.GAP, signals.KL, signals.GRAD,
+)  # fmt: skip
+
+
+def broken(one: Loaded) -> list[int]:
+    """Rollout numbers in which a number that every sound run has is NaN or infinite.
+
+    Such a run diverged: Miles sets some non-finite differences to 0, so its other columns can
+    look better than those of a sound run.
+    """
+    bad = set(signals.broken_steps(one.run))
+    for name in _FINITE_IN_A_SOUND_RUN:
+        bad |= {n for n, v in signals.column(one.run, name).items() if not math.isfinite(v)}
+    return sorted(bad)
 
 
 def unusable(one: Loaded, quantity: Quantity) -> str | None:
@@ -93,18 +125,29 @@ def unusable(one: Loaded, quantity: Quantity) -> str | None:
 
 
 def clean(one: Loaded, quantity: Quantity) -> dict:
-    """Whether the step is clean for the quantity; an unknown window counts as clean except for
-    a time."""
+    """Whether the step is clean for the quantity.
+
+    For a time: no pause touched its window (an unknown window is not clean), and it is not the
+    first step of a start, whose `perf` line holds the initial offload and the initial weight
+    update besides.  For any other quantity an unknown window counts as clean.
+    """
     run = one.run
     flags = run["timing"][f"{quantity.clean}_clean"]
     pairs = zip(run["rollouts"]["index"], flags, strict=True)
     known = {n: f for n, f in pairs if f is not None}
-    unknown = not quantity.is_time
-    return {n: known.get(n, unknown) for n in signals.numbers(run)}
+    every = signals.numbers(run)
+    found = {n: known.get(n, not quantity.is_time) for n in every}
+    if quantity.is_time and every:
+        for n in (0, every[0] if run.get("loads") else 0):
+            if n in found:
+                found[n] = False
+    return found
 
 
 def middle(values: list[float], quantity: Quantity) -> float:
-    """The mean or the median of at least one value."""
+    """The mean or the median of at least one value; NaN when one of them is not finite."""
+    if not all(map(math.isfinite, values)):
+        return math.nan
     if quantity.middle == "mean":
         return math.fsum(values) / len(values)
     ordered = sorted(values)
@@ -112,3 +155,22 @@ def middle(values: list[float], quantity: Quantity) -> float:
     if len(ordered) % 2:
         return ordered[half]
     return ordered[half - 1] / 2 + ordered[half] / 2
+
+
+def steps_text(steps: list[int]) -> str:
+    """Every step of a sorted list in words: ``step 3``, ``steps 0 to 4, 6 and 8 to 11``."""
+    if len(steps) == 1:
+        return f"step {steps[0]}"
+    spans: list[list[int]] = []
+    for n in steps:
+        if spans and n == spans[-1][1] + 1:
+            spans[-1][1] = n
+        else:
+            spans.append([n, n])
+    words = []
+    for low, high in spans:
+        between = " to " if high > low + 1 else ", "
+        words.append(str(low) if low == high else f"{low}{between}{high}")
+    text = ", ".join(words)
+    head, comma, last = text.rpartition(", ")
+    return f"steps {head} and {last}" if comma else f"steps {text}"

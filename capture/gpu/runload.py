@@ -23,6 +23,7 @@ from logsource import LogSourceError, open_log
 from pauses import PauseLogError
 from summarize import Summary
 from summaryfile import SCHEMA
+from twice import Twice
 
 LOGS = ("run.log.xz", "run.log.gz", "run.log")
 _STORED = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -218,6 +219,7 @@ def _log(text, heat_guard, utc_offset, reader, toml, name, source, path) -> Load
                 raise PauseLogError(
                     str(error).replace("heat-guard log", str(heat_guard), 1)
                 ) from None
+            twice = Twice(one)
             runs = list(one.runs())
             made = {"schema": SCHEMA, "runs": runs, "source": one.source()}
     except ValueError as error:
@@ -227,7 +229,26 @@ def _log(text, heat_guard, utc_offset, reader, toml, name, source, path) -> Load
             gc.enable()
     if not one.events:
         raise NothingError(f"{name if text == '-' else text}: no line of a Miles run")
-    return _of_summary(made, toml, name, source, path)
+    loaded = _of_summary(made, toml, name, source, path)
+    return loaded._replace(notes=(*loaded.notes, *twice.notes()))
+
+
+def distinct(ones: list[Loaded]) -> list[Loaded]:
+    """The runs with a name each: runs of one name get their file's name, their path or a number."""
+    groups: dict[str, list[int]] = {}
+    for i, one in enumerate(ones):
+        groups.setdefault(one.name, []).append(i)
+    out = list(ones)
+    for name, at in groups.items():
+        if len(at) == 1:
+            continue
+        stems, paths = ([of(ones[i].path) for i in at] for of in (lambda p: _stem(Path(p)), str))
+        numbers = [f"#{k + 1}" for k in range(len(at))]
+        more = next(m for m in (stems, paths, numbers) if len(set(m)) == len(at))
+        for i, word in zip(at, more, strict=True):
+            if word != name:
+                out[i] = ones[i]._replace(name=f"{name} ({word})")
+    return out
 
 
 def _events(run: dict, notes: tuple[str, ...], toml, name: str, path: str) -> Loaded:

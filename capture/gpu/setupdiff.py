@@ -23,11 +23,12 @@ import runinfo
 from runload import Loaded
 
 SEEDS = ("seed", "rollout-seed")
+NOT_SET = "(not set)"
 _LENGTH = re.compile(r"num-rollout|num-epoch")
 _IDLE = re.compile(
     r".*port|.*-ports|use-wandb|wandb-.*|use-tensorboard|tb-.*|use-mlflow|mlflow-.*"
     r"|save|save-interval|save-hf|save-debug-.*|dump-details|load|ref-ckpt-step"
-    r"|eval-.*|skip-eval-before-train|log-passrate|log-multi-turn|log-reward-category"
+    r"|eval-.*|n-samples-per-eval-prompt|skip-eval-before-train|log-passrate|log-multi-turn|log-reward-category"
     r"|sglang-max-total-tokens|sglang-log-level|sglang-enable-metrics|use-prometheus|prometheus-.*"
 )
 _REFERENCE = ("use-kl-loss", "ref-load", "kl-loss-type", "kl-loss-coef")
@@ -115,8 +116,8 @@ def _header(run: dict) -> dict:
         found = runinfo.header(lines)
     except runinfo.RunInfoError:
         return {}
-    if markers.get("command"):
-        found["setup"].setdefault("shared", False)
+    if found["setup"].get("gpu_used_mib_at_start") == 0:
+        found["setup"].setdefault("shared", False)  # else nothing says that it was alone
     return found
 
 
@@ -210,7 +211,7 @@ def _same(x, y) -> bool:
 
 def _show(value) -> str:
     if value is None:
-        return "(not set)"
+        return NOT_SET
     if value is True:
         return "on"
     if value is False:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import setupdiff
@@ -10,7 +11,12 @@ from setupdiff import Difference, Facts
 
 _SPLIT = frozenset({"setting", "coupled", "cost", "setup"})
 # Idle for the samples, and yet work or room that a time can follow.
-_TIMED = ("use-kl-loss", "ref-load", "sglang-max-total-tokens")
+_TIMED = re.compile(
+    r"use-kl-loss|ref-load|sglang-max-total-tokens|save-interval|eval-.*"
+    r"|n-samples-per-eval-prompt|skip-eval-before-train"
+)
+# Where something is written: work when one run writes it and the other does not.
+_WRITES = re.compile(r"save|save-hf|save-debug-.*|dump-details")
 
 
 class Member(NamedTuple):
@@ -36,8 +42,9 @@ class Between(NamedTuple):
     """What differs from one side to another, and inside them.
 
     known: False when the flags of a run are unknown; samples: what can change samples and
-    updates; time: what can change a time besides; shared: runs that shared their GPU, or that do
-    not say; inner: differences inside a side; other: seeds, lengths and idle flags.
+    updates; time: what can change a time besides; shared: runs that shared their GPU; unsaid: runs
+    of which nothing says whether they did; inner, inner_time: differences inside a side; other:
+    seeds, lengths and idle flags.
     """
 
     known: bool
@@ -47,6 +54,7 @@ class Between(NamedTuple):
     inner: tuple[Difference, ...]
     inner_time: tuple[Difference, ...]
     other: tuple[Difference, ...]
+    unsaid: tuple[str, ...] = ()
 
 
 def group(members: list[list[Member]]) -> list[Side]:
@@ -97,6 +105,25 @@ def _start(run: dict) -> str:
     return "checkpoint" if paths else "fresh"
 
 
+def _is_timed(d: Difference) -> bool:
+    if _WRITES.fullmatch(d.name):
+        return setupdiff.NOT_SET in (d.a, d.b)
+    return bool(_TIMED.fullmatch(d.name))
+
+
+def inside(side: Side) -> tuple[dict, dict]:
+    """Differences between the runs of one side by name: of samples, and of times besides."""
+    samples, time = {}, {}
+    for i, x in enumerate(side.members):
+        for y in side.members[i + 1 :]:
+            for d in differences(x, y) or []:
+                if d.kind in _SPLIT:
+                    samples.setdefault(d.name, d)
+                elif _is_timed(d):
+                    time.setdefault(d.name, d)
+    return samples, time
+
+
 def between(a: Side, b: Side) -> Between:
     """Everything that differs between two sides, each difference once by its name."""
     samples, time, other, known = {}, {}, {}, True
@@ -109,29 +136,31 @@ def between(a: Side, b: Side) -> Between:
             for d in found:
                 if d.kind in _SPLIT:
                     samples.setdefault(d.name, d)
-                elif d.name in _TIMED:
+                elif _is_timed(d):
                     time.setdefault(d.name, d)
                 elif d.kind != "sharing":
                     other.setdefault(d.name, d)
     inner, inner_time = {}, {}
     for side in (a, b):
-        for i, x in enumerate(side.members):
-            for y in side.members[i + 1 :]:
-                for d in differences(x, y) or []:
-                    if d.kind in _SPLIT:
-                        inner.setdefault(d.name, d)
-                    elif d.name in _TIMED:
-                        inner_time.setdefault(d.name, d)
-    shared = [m.one.name for m in (*a.members, *b.members) if m.facts.setup.get("shared")]
+        for mine, all_ in zip(inside(side), (inner, inner_time), strict=True):
+            for name, d in mine.items():
+                all_.setdefault(name, d)
+    every = (*a.members, *b.members)
     return Between(
         known,
         tuple(samples.values()),
         tuple(time.values()),
-        tuple(dict.fromkeys(shared)),
+        tuple(dict.fromkeys(m.one.name for m in every if m.facts.setup.get("shared"))),
         tuple(inner.values()),
         tuple(inner_time.values()),
         tuple(other.values()),
+        tuple(dict.fromkeys(_unsaid(m) for m in every if m.facts.setup.get("shared") is None)),
     )
+
+
+def _unsaid(m: Member) -> str:
+    used = m.facts.setup.get("gpu_used_mib_at_start")
+    return f"{m.one.name} ({used:,} MiB in use at its start: maybe shared)" if used else m.one.name
 
 
 def pairs(a: Side, b: Side) -> tuple[list[tuple[Member, Member]], bool]:

@@ -157,7 +157,8 @@ def test_unified_memory_is_judged_as_the_reported_runs_went(params, limit, verdi
 def test_half_of_the_memory_is_never_called_safe_for_a_unified_run(memory, fraction):
     half = memory * GB / 2 / memoryplan.STATE
     found = plan(half, memory, True, fraction=fraction, limit=256)
-    assert found.verdict == DOES_NOT
+    killed = fraction >= 0.2  # the fraction of the smaller reported run that was killed
+    assert found.verdict == DOES_NOT if killed else found.verdict != FITS
 
 
 def test_the_rule_of_half_is_printed_with_the_run_that_contradicts_it(capsys):
@@ -165,6 +166,61 @@ def test_the_rule_of_half_is_printed_with_the_run_that_contradicts_it(capsys):
     out = re.sub(r"\s+", " ", capsys.readouterr().out)
     assert "is not safe: 0.5 x 128 GB are 64 GB, the estimate of the 4B model that did" in out
     assert "half-memory-rule" in out
+
+
+FOUR = {
+    **modelsize.KNOWN["Qwen3-0.6B"],
+    "hidden_size": 2560,
+    "intermediate_size": 9728,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+}
+
+
+def asked(config: dict, memory: float, unified: bool, **more) -> memoryplan.Plan:
+    model = modelsize.count(config, "m")
+    ask = Ask(model, memory, unified, more.pop("fraction", 0.4), **more)
+    return memoryplan.plan(ask, estimatecheck.seen())
+
+
+def test_a_run_smaller_than_the_killed_ones_is_not_said_to_fail():
+    smaller = {"reference": False, "kv_tokens": 20_000, "micro_tokens": 1024, "limit": 256}
+    found = asked(FOUR, 128.0, True, **smaller)
+    assert max(high for _, high in found.peaks.values()) < found.room_gb
+    assert found.verdict == OPEN
+    assert "a reference model, micro-batches" in found.why[-1]
+    assert asked(FOUR, 128.0, True, limit=256, fraction=0.2).verdict == DOES_NOT
+    small = asked(modelsize.KNOWN["Qwen3-0.6B"], 16.0, True, limit=256, fraction=0.2)
+    assert small.verdict == OPEN
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        ({"fraction": 0.01}, DOES_NOT),  # less than the engine's weights
+        ({"kv_tokens": 100}, DOES_NOT),
+        ({"kv_tokens": 1535}, DOES_NOT),
+        ({"kv_tokens": 1536}, FITS),
+        ({"fraction": 0.016}, OPEN),  # the low end holds no sample
+    ],
+)
+def test_a_cache_that_holds_no_sample_does_not_fit(more, verdict):
+    found = asked(modelsize.KNOWN["Qwen3-0.6B"], 80.0, False, **more)
+    assert found.verdict == verdict
+    assert ("one longest sample" in found.why[0]) == (verdict != FITS)
+
+
+@pytest.mark.parametrize(("fraction", "verdict"), [(0.03, DOES_NOT), (0.04, OPEN), (0.1, FITS)])
+def test_a_cache_of_unknown_tokens_needs_room_for_one_sample_too(fraction, verdict):
+    assert plan(1.7e9, 80.0, False, fraction=fraction).verdict == verdict
+
+
+def test_the_verdict_line_says_that_host_memory_is_not_judged(capsys):
+    kit.main(["estimate", "--params", "4e9", "--memory-gb", "141"])
+    found = plan(4e9, 141.0, False)
+    said = f"\nfits on the GPU; up to {found.host_gb:.2f} GB of host memory for what is offloaded:"
+    assert f"{said} not judged\n" in capsys.readouterr().out
+    assert plan(0.6e9, NODE, True).line == FITS
 
 
 def test_separate_memory_that_fits_is_said_to_be_an_estimate_alone():
@@ -203,6 +259,9 @@ def test_low_never_passes_high_and_the_verdict_keeps_to_the_bounds(p, memory, un
         assert found.verdict == DOES_NOT
     if max(high for _, high in found.peaks.values()) > found.room_gb:
         assert found.verdict != FITS
+    kv = next(row for row in found.rows if row.name == "KV cache")
+    if kv.high == 0:
+        assert found.verdict == DOES_NOT
 
 
 @settings(deadline=None)
