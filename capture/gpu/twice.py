@@ -1,4 +1,4 @@
-"""Numbered lines that a log prints again with other numbers: the summary keeps the last of them.
+"""Numbered lines that a log prints again with other numbers: the summary keeps the first of them.
 
 A line that repeats another word for word (a Megatron trainer prints each twice) makes no event.
 """
@@ -42,7 +42,7 @@ class Twice:
         if not self._other:
             return ()
         lines = _some(self._other)
-        return (f"printed more than once with different numbers, the last counts: {lines}",)
+        return (f"printed more than once with different numbers, the first counts: {lines}",)
 
 
 _LINES = {

@@ -642,7 +642,7 @@ def test_a_step_printed_again_with_other_numbers_is_said(tmp_path):
     assert other != lines[at]
     for more, said in ((other, 1), (lines[at], 0)):
         path = j.store(tmp_path, "x", b"\n".join([*lines[: at + 1], more, *lines[at + 1 :]]))
-        note = "printed more than once with different numbers, the last counts: rollout 7"
+        note = "printed more than once with different numbers, the first counts: rollout 7"
         assert runload.load(path).notes == (note,) * said
 
 
