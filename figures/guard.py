@@ -360,12 +360,14 @@ def guarded_runs() -> Iterator[Guarded]:
 @lru_cache(maxsize=64)
 def _guard(name: str, data: bytes) -> tuple[str, float, dict[str, Any]]:
     """Verdict, hours and the replay table of one log. `name` keeps its errors readable."""
-    logdrive = _kit("logdrive")
+    logdrive = _kit("mileskit.guard.logdrive")
     log = logdrive.load(io.BytesIO(lzma.decompress(data)))
     if len(log.runs) != 1:
         raise EvidenceError(f"{name}: holds {len(log.runs)} runs, one is expected")
     (run,) = log.runs
-    table = _kit("watchdog_replay").full_table(run, _kit("guardlimits").Limits(), run.end)
+    table = _kit("watchdog_replay").full_table(
+        run, _kit("mileskit.guard.guardlimits").Limits(), run.end
+    )
     verdict = logdrive.drive(run, act=False).decision.verdict
     return verdict, (run.end - run.start) / 3600, table
 

@@ -22,8 +22,8 @@ CHUNK = 1 << 16
 PROGRAM = """
 import lzma, resource, sys, time
 sys.path.insert(0, sys.argv[1])
-from guardlimits import Limits
-from guardlive import LiveLog
+from mileskit.guard.guardlimits import Limits
+from mileskit.guard.guardlive import LiveLog
 one = lzma.open(sys.argv[2]).read()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 log, size, began = LiveLog(Limits(), 0.0, 0.0), 0, time.perf_counter()

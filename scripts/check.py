@@ -60,7 +60,7 @@ class Tests:
         """Start pytest; its output is read when it ends."""
         words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=no"]
         self.process = subprocess.Popen(
-            [*words, f"--numprocesses={self.workers}", "--dist=worksteal"],
+            [*words, f"--numprocesses={self.workers}", "--dist=loadfile"],
             cwd=self.root,
             env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
             stdout=subprocess.PIPE,

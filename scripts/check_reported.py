@@ -19,6 +19,7 @@ import sys
 import tomllib
 from collections.abc import Iterable
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -206,9 +207,14 @@ def show(interval: Interval) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+@lru_cache(maxsize=8)
+def _yaml(text: str) -> dict:
+    return yaml.safe_load(text)
+
+
 def known_contradictions(root: Path) -> tuple[set[str], set[str]]:
     """Ids of the contradictions and of the ambiguities in the facts file."""
-    data = yaml.safe_load((root / CONTRADICTIONS).read_text(encoding="utf-8"))
+    data = _yaml((root / CONTRADICTIONS).read_text(encoding="utf-8"))
     return (
         {entry["id"] for entry in data["contradictions"]},
         {entry["id"] for entry in data["ambiguities"]},

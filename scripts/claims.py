@@ -241,21 +241,21 @@ def number_problem(text: str, value: Any) -> str | None:
 def check_use(pages: Pages, report: Report) -> None:
     """Every value of a shown figure is stated: in its claim, in a link or in its table."""
     for figure_id, figure in pages.figures.items():
-        cells = [cell for row in (figure.table or []) for cell in row]
+        cells = "\n".join(cell for row in (figure.table or []) for cell in row)
         for name, value in figure.values.items():
             report.count("values")
             if getattr(value, "kind", "") == "count" and not context.nouns_of(value):
                 report.error("figures/", 0, f"{figure_id}:{name} counts something without a noun")
-            if name in pages.used[figure_id] or any(_in_cell(value, cell) for cell in cells):
+            if name in pages.used[figure_id] or _in_cells(value, cells):
                 continue
             block = pages.first_block(figure_id)
             text = f"value {figure_id}:{name} = {value.text!r} is stated nowhere"
             report.error(block.path, block.line, text)
 
 
-def _in_cell(value: Any, cell: str) -> bool:
+def _in_cells(value: Any, cells: str) -> bool:
     bare = getattr(value, "bare", value.text)
-    return re.search(rf"(?<![\w.,]){re.escape(bare)}(?![\w]|[.,]\d)", cell) is not None
+    return re.search(rf"(?<![\w.,]){re.escape(bare)}(?![\w]|[.,]\d)", cells) is not None
 
 
 def check_agreement(pages: Pages, report: Report) -> None:

@@ -30,7 +30,7 @@ def _kit(root: Path) -> None:
 
 def evidence_files(tree: Tree) -> set[str]:
     """Paths of all evidence, relative to the folder of the list."""
-    import checksums
+    from mileskit.evidence import checksums
 
     start = f"{FOLDER}/"
     names = {*tracked_files(tree.root), *tree.overlay}
@@ -40,7 +40,7 @@ def evidence_files(tree: Tree) -> set[str]:
 
 def check_list(tree: Tree, report: Report) -> None:
     """Compare the files with the list."""
-    import checksums
+    from mileskit.evidence import checksums
 
     place = f"{FOLDER}/{checksums.NAME}"
     files = evidence_files(tree)
@@ -82,7 +82,7 @@ def check(root: Path = ROOT, overlay: Mapping[str, bytes] | None = None) -> Repo
 def write(root: Path = ROOT) -> int:
     """Make the list anew; the number of files in it."""
     _kit(root)
-    import checksums
+    from mileskit.evidence import checksums
 
     folder = root / FOLDER
     listed = {

@@ -101,7 +101,7 @@ def load(tree: Tree, folder: str, report: Report) -> Record | None:
 
 def check_stated(record: Record, lab: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """Fields that the log states. Returns what it states."""
-    import runinfo
+    from mileskit.evidence import runinfo
 
     said = runinfo.header(record.log.decode("utf-8", "replace").split("\n"))
     recipe = lab.get("recipe", {}).get("command", "")
@@ -123,7 +123,7 @@ def check_stated(record: Record, lab: Mapping[str, Any], report: Report) -> dict
 
 def check_ended(record: Record, report: Report) -> None:
     """[ended] as the summary of the log gives it; the verdict word is nobody's but the record's."""
-    import runinfo
+    from mileskit.evidence import runinfo
 
     own = record.toml.get("ended", {})
     expected = runinfo.ended(
@@ -138,7 +138,7 @@ def check_ended(record: Record, report: Report) -> None:
 
 def check_unusable(record: Record, report: Report) -> None:
     """Columns that the log's own numbers show to be wrong, and rows for columns that are there."""
-    import wrongcolumns
+    from mileskit.summary import wrongcolumns
 
     rows = {row.get("column"): row for row in record.toml.get("unusable", [])}
     wrong = wrongcolumns.wrong_reference(record.toml.get("settings", {}), record.summary)
@@ -156,7 +156,7 @@ def check_unusable(record: Record, report: Report) -> None:
 
 def check_clock(tree: Tree, record: Record, report: Report) -> None:
     """A clock record is there, and its samples cover the run from start to end."""
-    import gpureplay
+    from mileskit.heat import gpureplay
 
     named, place = record.get("setup.clock_record", ""), "setup.clock_record"
     if not named:

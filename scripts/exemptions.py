@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from scripts import context, findnumbers, quantities
 from scripts.chapters import Chapter
 from scripts.report import Report
-from scripts.tree import Tree
+from scripts.tree import Tree, toml
 
 #: what the number of a setting counts; a setting that is not here stands for a bare number
 COUNTS: dict[str, tuple[str, ...]] = {
@@ -132,7 +131,7 @@ def run_setting(tree: Tree, run: str, flag: str) -> str | None:
     path = f"capture/gpu/out-{lab}/{name}/run.toml"
     if not tree.exists(path):
         return None
-    settings: Mapping[str, Any] = tomllib.loads(tree.text(path)).get("settings", {})
+    settings: Mapping[str, Any] = toml(tree.text(path)).get("settings", {})
     bare = flag.removeprefix("--")
     for key in (flag, bare, bare.replace("-", "_")):
         if key in settings:
@@ -145,7 +144,7 @@ def reported_setting(tree: Tree, lab: str, name: str) -> tuple[str | None, str]:
     path = f"capture/gpu/out-{lab}/reported.toml"
     if not tree.exists(path):
         return None, ""
-    whole = tomllib.loads(tree.text(path))
+    whole = toml(tree.text(path))
     for entry in [*whole.get("setting", []), *whole.get("value", [])]:
         if entry.get("id") == name:
             return str(entry["printed"]), str(entry.get("unit", ""))

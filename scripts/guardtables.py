@@ -22,7 +22,7 @@ def _kit(tree: Tree, module: str) -> ModuleType:
 
 def guard_rules(tree: Tree) -> list[list[str]]:
     """Rules of the guard with their default limits: rule, what it sees, when it stops the run."""
-    lim = _kit(tree, "guardlimits").Limits()
+    lim = _kit(tree, "mileskit.guard.guardlimits").Limits()
     look = f"{lim.checks} checks in a row, each with over {lim.limit} failed requests in the last "
     deadline = (
         f"start-up: {_minutes(lim.startup_stall)} without a new mark; first step: "
@@ -54,8 +54,14 @@ def guard_rules(tree: Tree) -> list[list[str]]:
 
 def guard_cases(tree: Tree) -> list[list[str]]:
     """Made-up logs through the guard: case, made after, verdict, offsets and seconds of a stop."""
-    logdrive, logsource = _kit(tree, "logdrive"), _kit(tree, "logsource")
-    replay, limits = _kit(tree, "watchdog_replay"), _kit(tree, "guardlimits").Limits()
+    logdrive, logsource = (
+        _kit(tree, "mileskit.guard.logdrive"),
+        _kit(tree, "mileskit.log.logsource"),
+    )
+    replay, limits = (
+        _kit(tree, "watchdog_replay"),
+        _kit(tree, "mileskit.guard.guardlimits").Limits(),
+    )
     expected = json.loads(tree.text(f"{CASES}/expected.json"))
     rows = [["made-up log", "made after", "verdict", "stopped at", "seconds to the stop"]]
     for name, case in expected.items():

@@ -75,7 +75,7 @@ def _scrub(root: Path, data: bytes) -> int | None:
     folder = str(root / "capture" / "gpu")
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    import scrub
+    from mileskit.evidence import scrub
 
     cleaned = scrub.scrub_bytes(data)
     if cleaned == data:

@@ -7,13 +7,12 @@ repository; never a page of the manual, which would be its own evidence.
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass, field
 from typing import Any
 
 from figures.wording import GPU, MODEL
 from scripts import findnumbers
-from scripts.tree import Tree
+from scripts.tree import Tree, toml
 
 FOLDERS = ("capture/", "scripts/", "figures/", "tests/")
 FILES = ("Makefile", "pyproject.toml", "mkdocs.yml")
@@ -52,7 +51,7 @@ def refusal(path: str) -> str | None:
 
 
 def _toml(tree: Tree, path: str) -> dict[str, Any]:
-    return tomllib.loads(tree.text(path)) if tree.exists(path) else {}
+    return toml(tree.text(path)) if tree.exists(path) else {}
 
 
 def source(tree: Tree, path: str) -> Source:

@@ -18,6 +18,7 @@ OUT = "dist/miles-kit.pyz"
 KIT = "capture/gpu"
 PATTERNS = (
     "*.py",
+    "mileskit/**/*.py",
     "out-*/lab.toml",
     "out-*/reported.toml",
     "out-*/*/run.toml",

@@ -61,7 +61,7 @@ def run_record(tree: Tree) -> list[list[str]]:
     folder = str(tree.root / "capture" / "gpu")
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    info = importlib.import_module("runinfo")
+    info = importlib.import_module("mileskit.evidence.runinfo")
     tables = {"run": info.RUN_FIELDS, "ended": info.ENDED_FIELDS, "setup": info.SETUP_FIELDS}
     rows = [["field of `run.toml`", "what it says", "who writes it"]]
     for table, fields in tables.items():

@@ -15,7 +15,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +24,7 @@ from scripts import claims, figurehtml, generated, listinghead, listings, make_k
 from scripts.chapters import Chapter, ChapterError, Fence, fields
 from scripts.figuredata import open_book
 from scripts.report import Report
-from scripts.tree import ROOT, Tree
+from scripts.tree import ROOT, Tree, toml
 
 DOCS = Path("build/docs")
 _NUMBER_LINK = re.compile(r"\]\((?P<href>[\w./-]*#fig-[a-z0-9-]+:\w+)\)")
@@ -123,7 +122,7 @@ def source_of(tree: Tree, figure: Any) -> str:
     found = []
     for lab in labs:
         path = f"capture/gpu/out-{lab}/lab.toml"
-        record = tomllib.loads(tree.text(path)).get("lab", {}) if tree.exists(path) else {}
+        record = toml(tree.text(path)).get("lab", {}) if tree.exists(path) else {}
         found.append(str(record.get("source", lab)))
     return "; ".join(found)
 

@@ -49,7 +49,7 @@ def unpacked(log: bytes) -> bytes:
 @lru_cache(maxsize=32)
 def recomputed(log: bytes, pauses: bytes | None) -> tuple[bytes, int, int]:
     """(summary, lines of the log, runs in it) of an unpacked log."""
-    import summarize
+    from mileskit.summary import summarize
 
     built = summarize.build(io.BytesIO(log), pauses)
     return summarize.to_bytes(built), built["source"]["lines"], len(built["runs"])
@@ -57,7 +57,7 @@ def recomputed(log: bytes, pauses: bytes | None) -> tuple[bytes, int, int]:
 
 def check_run(tree: Tree, folder: str, report: Report) -> None:
     """Compare one run's summary with what its log gives."""
-    import summarize
+    from mileskit.summary import summarize
 
     log, summary, guard = (
         f"{folder}/{n}" for n in ("run.log.xz", "summary.json", "heat-guard.log")

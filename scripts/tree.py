@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import lzma
 import subprocess
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 _SKIPPED = {
@@ -58,6 +61,12 @@ class Tree:
         }
         found |= {p for p in self.overlay if p.startswith("manuals/") and p.endswith(".md")}
         return sorted(found)
+
+
+@lru_cache(maxsize=64)
+def toml(text: str) -> dict[str, Any]:
+    """A TOML document, parsed once; nobody changes what it gives. tomllib.TOMLDecodeError."""
+    return tomllib.loads(text)
 
 
 def tracked_files(root: Path) -> list[str]:

@@ -6,14 +6,14 @@ import sys
 import time
 from pathlib import Path
 
-from containers import ANSWER_S, NAME_PATTERN, Engine
-from gpureplay import SampleError, read_readings
-from gpusample import SMI_S, Smi
-from heat_live import Guard
-from heat_log import Journal, format_action, say
-from heat_owner import Busy, Owner
-from heat_policy import Limits, State, decide
-from heat_stop import Stop
+from mileskit.heat.gpureplay import SampleError, read_readings
+from mileskit.heat.gpusample import SMI_S, Smi
+from mileskit.heat.heat_live import Guard
+from mileskit.heat.heat_log import Journal, format_action, say
+from mileskit.heat.heat_owner import Busy, Owner
+from mileskit.heat.heat_policy import Limits, State, decide
+from mileskit.heat.heat_stop import Stop
+from mileskit.host.containers import ANSWER_S, NAME_PATTERN, Engine
 
 DESCRIPTION = """\
 Read the GPU temperature every few seconds; pause the run's container when it is hot, resume it when

@@ -11,23 +11,47 @@ import importlib
 import sys
 from pathlib import Path
 
-from commandline import OneLineParser, drop_output, flush_output
+from mileskit.common.commandline import OneLineParser, drop_output, flush_output
 
 # verb -> (module, one line for --help)
 VERBS = {
-    "run": ("runner", "start one guarded run in the Miles container, and record what it was"),
-    "queue": ("runqueue", "several runs in turn, each guarded and with a time limit"),
+    "run": (
+        "mileskit.host.runner",
+        "start one guarded run in the Miles container, and record what it was",
+    ),
+    "queue": ("mileskit.host.runqueue", "several runs in turn, each guarded and with a time limit"),
     "heat-guard": ("heat_guard", "pause a run while the GPU is hot"),
-    "doctor": ("doctor", "look at this host before a run: GPU, Docker, image, disk, memory"),
+    "doctor": (
+        "mileskit.host.doctor",
+        "look at this host before a run: GPU, Docker, image, disk, memory",
+    ),
     "watchdog": ("watchdog", "look at a run every 30 s and stop it when it is lost"),
     "replay": ("watchdog_replay", "what the watchdog would have done with a stored run"),
-    "diagnose": ("diagnose", "the verdict on a log, with its evidence and root cause"),
-    "summarize": ("summarize", "a log to a summary: metrics, retries, pauses, how it ended"),
-    "health": ("health", "the numbers of a run against ranges, with a verdict on each"),
-    "compare": ("compare", "runs side by side on the same clean steps, and what they may claim"),
-    "report": ("report", "one run or several as one HTML file that opens from disk"),
-    "estimate": ("estimate", "the memory of a run before it starts, and how far off it was"),
-    "store": ("store", "store a run: compress, scrub, fingerprint"),
+    "diagnose": (
+        "mileskit.guard.diagnose",
+        "the verdict on a log, with its evidence and root cause",
+    ),
+    "summarize": (
+        "mileskit.summary.summarize",
+        "a log to a summary: metrics, retries, pauses, how it ended",
+    ),
+    "health": (
+        "mileskit.judge.health",
+        "the numbers of a run against ranges, with a verdict on each",
+    ),
+    "compare": (
+        "mileskit.judge.compare",
+        "runs side by side on the same clean steps, and what they may claim",
+    ),
+    "report": (
+        "mileskit.report.report",
+        "one run or several as one HTML file that opens from disk",
+    ),
+    "estimate": (
+        "mileskit.estimate.estimate",
+        "the memory of a run before it starts, and how far off it was",
+    ),
+    "store": ("mileskit.evidence.store", "store a run: compress, scrub, fingerprint"),
 }
 EXIT_CODES = """exit codes:
   0  fine, or the run ended

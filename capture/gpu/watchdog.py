@@ -9,16 +9,23 @@ import signal
 import sys
 from datetime import datetime, timezone
 
-import diagnose
-from commandline import drop_output, flush_output
-from containers import ANSWER_S, NAME_PATTERN, Engine
-from guardlimits import Limits, UsageError, add_limit_options, limits_of, seconds, whole
-from guardreport import evidence, lines
-from logdrive import drive
-from pauses import iso
-from verdicts import STOPS
-from watch import Watch, hook
-from watchsource import ContainerRun, FileRun, Lost
+from mileskit.common.commandline import drop_output, flush_output
+from mileskit.guard import diagnose
+from mileskit.guard.guardlimits import (
+    Limits,
+    UsageError,
+    add_limit_options,
+    limits_of,
+    seconds,
+    whole,
+)
+from mileskit.guard.guardreport import evidence, lines
+from mileskit.guard.logdrive import drive
+from mileskit.guard.verdicts import STOPS
+from mileskit.guard.watch import Watch, hook
+from mileskit.guard.watchsource import ContainerRun, FileRun, Lost
+from mileskit.host.containers import ANSWER_S, NAME_PATTERN, Engine
+from mileskit.summary.pauses import iso
 
 DESCRIPTION = """\
 Look at a run every 30 s and stop it when it is lost: requests that only fail, an engine or worker

@@ -13,13 +13,20 @@ import sys
 from collections import Counter
 from typing import NamedTuple
 
-import diagnose
-from events import Retry
-from guardlimits import Limits, UsageError, add_limit_options, limits_of, seconds, whole
-from logdrive import drive
-from pauses import iso
-from persecond import Failures, read_failures
-from rule_outage import Outage
+from mileskit.guard import diagnose
+from mileskit.guard.guardlimits import (
+    Limits,
+    UsageError,
+    add_limit_options,
+    limits_of,
+    seconds,
+    whole,
+)
+from mileskit.guard.logdrive import drive
+from mileskit.guard.persecond import Failures, read_failures
+from mileskit.guard.rule_outage import Outage
+from mileskit.log.events import Retry
+from mileskit.summary.pauses import iso
 
 EXIT_CODES = """exit codes:
   0  no offset would have stopped the run (outage rule: with the largest number of checks)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 
 import minilog as m
-from guardlimits import Limits
-from logdrive import drive, load
+from mileskit.guard.guardlimits import Limits
+from mileskit.guard.logdrive import drive, load
 
 OFFSETS = range(30)
 HOUR = 9 * 3600.0  # logs begin at nine

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 
-import summarize
-from logparse import LogParser
+from mileskit.log.logparse import LogParser
+from mileskit.summary import summarize
 
 ENGINE = "(SGLangEngine pid=7)"
 MANAGER = "(RolloutManager pid=8)"

@@ -7,7 +7,7 @@ import json
 import judgelog as j
 import kit
 import pytest
-from pauses import iso
+from mileskit.summary.pauses import iso
 
 DAY = 1795910400.0  # 2026-11-29T00:00:00Z
 

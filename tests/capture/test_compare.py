@@ -7,22 +7,24 @@ import io
 import json
 import re
 
-import claims
-import comparerows
-import comparetext
-import comparison
-import health
 import judgelog as j
 import kit
 import pytest
-import quantities
-import runload
-import setupdiff
-import sides
-import summarize
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sides import Member
+from mileskit.judge import (
+    claims,
+    comparerows,
+    comparetext,
+    comparison,
+    health,
+    quantities,
+    runload,
+    setupdiff,
+    sides,
+)
+from mileskit.judge.sides import Member
+from mileskit.summary import summarize
 
 CHANGE = "--sglang-enable-deterministic-inference"
 ALONE = ("# gpu NVIDIA H200, 580.1, 143771 MiB, 0 MiB",)

@@ -2,9 +2,9 @@
 
 import sys
 
-import command
 import pytest
-from containers import Engine, LogStream, judge, plain_image
+from mileskit.common import command
+from mileskit.host.containers import Engine, LogStream, judge, plain_image
 
 from tests.fakes.lab import FakeLab
 

@@ -5,12 +5,11 @@ import subprocess
 import sys
 import time
 
-import doctor
-import doctor_checks as checks
-import doctor_probes
 import pytest
-from doctor_checks import FAILING, OK, UNKNOWN, WARNING
-from doctor_probes import Probe
+from mileskit.host import doctor, doctor_probes
+from mileskit.host import doctor_checks as checks
+from mileskit.host.doctor_checks import FAILING, OK, UNKNOWN, WARNING
+from mileskit.host.doctor_probes import Probe
 
 from tests.fakes.lab import ROOT
 from tests.fakes.runlab import KIT
@@ -257,7 +256,7 @@ def test_a_hanging_nvidia_smi_and_docker_are_waited_for_once_and_together(lab):
     for name in ("docker", "nvidia-smi"):
         (lab.bin / name).write_text("#!/bin/sh\nexec sleep 60\n")
     script = (
-        "import sys,pathlib,doctor_probes as p;"
+        "import sys,pathlib; from mileskit.host import doctor_probes as p;"
         "found=p.look(p.Place(pathlib.Path('/x'),pathlib.Path('/y'),probe_s=1.0));"
         "print([n for n in found if found[n].why=='timeout'])"
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from errors_table import ROWS, task_kind
-from events import ErrorLine, TaskRaised
-from rule_fatal import Fatals
+from mileskit.guard.rule_fatal import Fatals
+from mileskit.log.errors_table import ROWS, task_kind
+from mileskit.log.events import ErrorLine, TaskRaised
 
 from tests.capture.minilog import engine, of, sourced, text
 

@@ -5,14 +5,12 @@ import lzma
 import re
 from pathlib import Path
 
-import estimatecheck
 import kit
-import memoryplan
-import modelsize
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memoryplan import DOES_NOT, FITS, GB, OPEN, Ask
+from mileskit.estimate import estimatecheck, memoryplan, modelsize
+from mileskit.estimate.memoryplan import DOES_NOT, FITS, GB, OPEN, Ask
 
 STORED = Path(kit.__file__).parent / "out-h200-miles"
 NODE = 121.69  # GB that Ray prints for a GB10

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-import eventfiles
 import judgelog as j
 import kit
 import minilog as m
 import pytest
+from mileskit.log import eventfiles
 
 ROLLOUT = {"component": "rollout_executor"}
 ACTOR = {"component": "actor", "cell_id": "cell0", "rank_within_cell": 0}

@@ -5,11 +5,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from guardlimits import Limits
 from guardlog import OFFSETS, slowest
-from logdrive import drive, load
-from logsource import open_log
-from verdicts import ABOUT, STOPS
+from mileskit.guard.guardlimits import Limits
+from mileskit.guard.logdrive import drive, load
+from mileskit.guard.verdicts import ABOUT, STOPS
+from mileskit.log.logsource import open_log
 from watchdog_replay import full_table
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,11 +4,11 @@ import io
 
 import minilog as m
 import pytest
-from events import JobEnd
 from guardlog import HOUR, decode, failing, judge, live, slowest, startup, steps, stops
-from logdrive import load
-from logparse import LogParser
-from rules import Guard
+from mileskit.guard.logdrive import load
+from mileskit.guard.rules import Guard
+from mileskit.log.events import JobEnd
+from mileskit.log.logparse import LogParser
 
 BASE = [*startup(), *steps(HOUR + 250, 5)]
 END = HOUR + 250 + 4 * 170

@@ -2,12 +2,12 @@
 
 import minilog as m
 import pytest
-from events import Retry
-from guardlimits import Limits
 from guardlog import HOUR, decode, failing, judge, live, slowest, startup, steps, stops
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rule_outage import Outage
+from mileskit.guard.guardlimits import Limits
+from mileskit.guard.rule_outage import Outage
+from mileskit.log.events import Retry
 
 BASE = [*startup(), *steps(HOUR + 250, 5)]
 END = HOUR + 250 + 4 * 170
@@ -142,7 +142,7 @@ def test_the_window_counts_what_a_plain_sum_counts(pairs):
 @given(st.data())
 @settings(max_examples=40, deadline=None)
 def test_a_check_that_does_not_count_changes_no_streak(data):
-    from rules import Guard
+    from mileskit.guard.rules import Guard
 
     guard = Guard(Limits())
     now = 1000.0

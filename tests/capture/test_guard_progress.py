@@ -4,15 +4,15 @@ import io
 
 import minilog as m
 import pytest
-from guardlimits import Limits
-from guardlive import LiveLog
 from guardlog import HOUR, OFFSETS, decode, failing, judge, live, one_step, startup, steps, stops
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logdrive import drive, load
-from logparse import LogParser
-from pauses import Pause, PauseSet
-from rules import Guard
+from mileskit.guard.guardlimits import Limits
+from mileskit.guard.guardlive import LiveLog
+from mileskit.guard.logdrive import drive, load
+from mileskit.guard.rules import Guard
+from mileskit.log.logparse import LogParser
+from mileskit.summary.pauses import Pause, PauseSet
 
 BASE = [*startup(), *steps(HOUR + 250, 5)]
 END = HOUR + 250 + 4 * 170
@@ -307,9 +307,7 @@ def test_a_log_that_grows_all_the_time_is_live_within_seconds():
 
 def test_no_second_clock_is_asked_for():
     """A jump of the wall clock cannot reach the rules: they get every time from their caller."""
-    import guardlive
-    import logdrive
-    import rules
+    from mileskit.guard import guardlive, logdrive, rules
 
     for module in (rules, guardlive, logdrive):
         assert not hasattr(module, "time")

@@ -7,21 +7,23 @@ import math
 import statistics
 from random import Random
 
-import health
-import healthdrift
-import healthreport
-import healthrules
 import judgelog as j
 import kit
 import pytest
-import rangejudge
-import ranges
-import runload
-import setupdiff
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rangejudge import FEW, HIDDEN, INSIDE, NONE, OUTSIDE
-from ranges import Range
+from mileskit.judge import (
+    health,
+    healthdrift,
+    healthreport,
+    healthrules,
+    rangejudge,
+    ranges,
+    runload,
+    setupdiff,
+)
+from mileskit.judge.rangejudge import FEW, HIDDEN, INSIDE, NONE, OUTSIDE
+from mileskit.judge.ranges import Range
 
 NAN = float("nan")
 

@@ -6,7 +6,7 @@ import re
 import signal
 
 import pytest
-from heat_owner import process_start
+from mileskit.heat.heat_owner import process_start
 
 from tests.fakes.lab import FakeLab, finish, row, until
 

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import containers
-import gpusample
-import heat_live
 import pytest
-from heat_log import Journal
-from heat_policy import Limits
+from mileskit.heat import gpusample, heat_live
+from mileskit.heat.heat_log import Journal
+from mileskit.heat.heat_policy import Limits
+from mileskit.host import containers
 
 
 class _Engine(containers.Engine):

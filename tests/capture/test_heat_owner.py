@@ -5,7 +5,7 @@ import os
 import subprocess
 
 import pytest
-from heat_owner import Busy, Owner, Pause, lock_path, process_start
+from mileskit.heat.heat_owner import Busy, Owner, Pause, lock_path, process_start
 
 PAUSE = Pause("id", "t0", "miles-plain", "docker", 9.0, "log", "a line")
 

@@ -3,11 +3,11 @@
 import itertools
 
 import pytest
-from containers import Container
-from gpusample import Sample
-from heat_policy import Limits, State, decide, due_in, interrupted, why_not_paused
 from hypothesis import given
 from hypothesis import strategies as st
+from mileskit.heat.gpusample import Sample
+from mileskit.heat.heat_policy import Limits, State, decide, due_in, interrupted, why_not_paused
+from mileskit.host.containers import Container
 
 temperatures = st.one_of(st.none(), st.floats(20, 110, allow_nan=False))
 steps = st.lists(st.tuples(st.floats(0, 200, allow_nan=False), temperatures), max_size=30)

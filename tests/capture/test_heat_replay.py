@@ -2,12 +2,11 @@
 
 import json
 
-import gpureplay
-import gpusample
 import heat_guard
-import pauses
 import pytest
-from heat_log import Journal, append_line, format_action, pause_in_log
+from mileskit.heat import gpureplay, gpusample
+from mileskit.heat.heat_log import Journal, append_line, format_action, pause_in_log
+from mileskit.summary import pauses
 
 WAVE = """\
 timestamp, clocks.sm [MHz], power.draw [W], temperature.gpu [C], memory.used [MiB]

@@ -7,11 +7,11 @@ import random
 import tracemalloc
 
 import pytest
-from events import ErrorLine, JobEnd, Progress, Retry, Rollout, Step
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logparse import MAX_LINE, LogParser
-from summarize import to_bytes
+from mileskit.log.events import ErrorLine, JobEnd, Progress, Retry, Rollout, Step
+from mileskit.log.logparse import MAX_LINE, LogParser
+from mileskit.summary.summarize import to_bytes
 
 from tests.capture.minilog import MANAGER, events, of, retry, rollout, sourced, step, summary, text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from events import (
+from mileskit.log.events import (
     CutLine,
     EngineCapture,
     EngineDecode,
@@ -33,7 +33,7 @@ from events import (
     TaskRaised,
     Timer,
 )
-from logparse import LogParser
+from mileskit.log.logparse import LogParser
 
 from tests.capture.minilog import (
     MANAGER,
@@ -328,7 +328,7 @@ def test_a_clock_that_steps_back_is_only_time():
 
 
 def test_the_offset_moves_local_times_and_not_utc_markers():
-    from logparse import LogParser
+    from mileskit.log.logparse import LogParser
 
     data = text("# end 2026-11-29T12:00:00Z rc=0", sourced(50400, "step 0: {'train/loss': 0.0}"))
     got = LogParser(7200).feed(data)
@@ -336,7 +336,7 @@ def test_the_offset_moves_local_times_and_not_utc_markers():
 
 
 def test_a_note_in_utc_dates_the_lines_after_it():
-    from logparse import LogParser
+    from mileskit.log.logparse import LogParser
 
     data = text("# 2026-11-29T12:00:00.5Z killer: SIGKILL sent", "RuntimeError: boom")
     assert [ev.time for ev in LogParser(7200).feed(data)] == [NOON + 0.5, NOON + 0.5]

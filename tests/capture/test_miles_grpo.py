@@ -10,10 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-import logparse
 import miles_grpo as launcher
 import pytest
 import yaml
+from mileskit.log import logparse
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "capture" / "gpu" / "miles_grpo.py"

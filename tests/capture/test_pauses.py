@@ -6,7 +6,15 @@ import math
 import random
 
 import pytest
-from pauses import Pause, PauseLogError, PauseSet, iso, pause_line, read_pauses, resume_line
+from mileskit.summary.pauses import (
+    Pause,
+    PauseLogError,
+    PauseSet,
+    iso,
+    pause_line,
+    read_pauses,
+    resume_line,
+)
 
 from tests.capture.minilog import rollout, step, summary, text
 

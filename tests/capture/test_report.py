@@ -8,11 +8,8 @@ from pathlib import Path
 
 import kit
 import pytest
-import report
-import reportclock
-import reporthtml
-import reportlog
-from lineshape import Clock
+from mileskit.log.lineshape import Clock
+from mileskit.report import report, reportclock, reporthtml, reportlog
 
 from tests.capture import minilog
 

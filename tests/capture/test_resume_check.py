@@ -7,7 +7,7 @@ import json
 import judgelog as j
 import kit
 import pytest
-import runload
+from mileskit.judge import runload
 
 FOLDER = "/ckpt/run-a/iter_0000002"
 

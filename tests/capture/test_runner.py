@@ -11,12 +11,8 @@ from pathlib import Path
 
 import miles_grpo
 import pytest
-import rundraft
-import runfacts
-import runlive
-import runner
-import runspec
-import tomlio
+from mileskit.common import tomlio
+from mileskit.host import rundraft, runfacts, runlive, runner, runspec
 
 from tests.fakes.lab import ROOT, until
 from tests.fakes.runlab import DIGEST, KIT, QUICK, RunLab

@@ -7,10 +7,8 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-import runlive
-import runqueue
-import runspec
-import tomlio
+from mileskit.common import tomlio
+from mileskit.host import runlive, runqueue, runspec
 
 from tests.fakes.lab import until
 from tests.fakes.runlab import QUICK, RunLab

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-import scrub
 from hypothesis import given
 from hypothesis import strategies as st
-from scrub_rules import RULES
+from mileskit.evidence import scrub
+from mileskit.evidence.scrub_rules import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = sorted((ROOT / "capture/gpu").glob("out-*/*/run.log.xz"))

@@ -7,15 +7,11 @@ import lzma
 import tomllib
 from pathlib import Path
 
-import checksums
 import kit
 import pytest
-import runinfo
-import scrub
-import store
-import summarize
-import tomlio
-import wrongcolumns
+from mileskit.common import tomlio
+from mileskit.evidence import checksums, runinfo, scrub, store
+from mileskit.summary import summarize, wrongcolumns
 
 ROOT = Path(__file__).resolve().parents[2]
 LAB = ROOT / "capture/gpu/out-h200-miles"

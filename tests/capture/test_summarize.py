@@ -11,8 +11,8 @@ from pathlib import Path
 
 import kit
 import pytest
-import summarize
-from summarize import build, diff_summaries, to_bytes
+from mileskit.summary import summarize
+from mileskit.summary.summarize import build, diff_summaries, to_bytes
 
 from tests.capture.minilog import retry, rollout, sourced, step, summary, text
 

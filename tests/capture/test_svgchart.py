@@ -6,11 +6,10 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
-import svgchart
-import svgscale
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from svgchart import Lane, Line, Part
+from mileskit.report import svgchart, svgscale
+from mileskit.report.svgchart import Lane, Line, Part
 
 finite = st.floats(-1e12, 1e12, allow_nan=False)
 

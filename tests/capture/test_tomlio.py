@@ -6,10 +6,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import tomlio
-import tomlread
 from hypothesis import example, given
 from hypothesis import strategies as st
+from mileskit.common import tomlio, tomlread
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,18 +9,18 @@ import sys
 import time
 from pathlib import Path
 
-import diagnose
 import kit
 import minilog as m
 import pytest
 import watchdog
 import watchdog_replay
-from guardlimits import Limits, UsageError, limits_of
-from guardlive import LiveLog
 from guardlog import HOUR, failing, startup, steps
-from logparse import LogParser
-from watch import Watch
-from watchsource import FileRun, Lost, State
+from mileskit.guard import diagnose
+from mileskit.guard.guardlimits import Limits, UsageError, limits_of
+from mileskit.guard.guardlive import LiveLog
+from mileskit.guard.watch import Watch
+from mileskit.guard.watchsource import FileRun, Lost, State
+from mileskit.log.logparse import LogParser
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT / "tests/fixtures/synthetic-cases"

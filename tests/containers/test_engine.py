@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from containers import Engine
+from mileskit.host.containers import Engine
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import signal
 import time
 
 import pytest
-from containers import Engine
+from mileskit.host.containers import Engine
 
 from tests.fakes.lab import finish, row, until
 

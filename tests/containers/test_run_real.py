@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 import rig
-import tomlio
+from mileskit.common import tomlio
 
 from tests.fakes.lab import until
 from tests.fakes.runlab import RunLab

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from containers import Engine
+from mileskit.host.containers import Engine
 
 from tests.fakes.lab import finish, until
 

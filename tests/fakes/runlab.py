@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import runlive
+from mileskit.host import runlive
 
 from tests.fakes.lab import HERE, ROOT, FakeLab
 

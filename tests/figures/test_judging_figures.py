@@ -146,7 +146,7 @@ def test_reported_cells_of_the_reference_page_are_published_values():
 
 
 def test_the_record_table_has_each_field_that_store_asks_for():
-    import runinfo
+    from mileskit.evidence import runinfo
 
     from scripts import metrictables
     from scripts.tree import ROOT, Tree

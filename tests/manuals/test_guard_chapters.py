@@ -4,10 +4,9 @@ import argparse
 import re
 from pathlib import Path
 
-import guardlimits
 import heat_guard
-import heat_policy
-import verdicts
+from mileskit.guard import guardlimits, verdicts
+from mileskit.heat import heat_policy
 
 MANUAL = Path(__file__).resolve().parents[2] / "manuals" / "miles-101"
 GUARD = (MANUAL / "1-2-guard-a-run.md").read_text(encoding="utf-8")

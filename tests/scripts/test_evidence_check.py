@@ -19,7 +19,7 @@ def found(overlay=None, listed=True):
     overlay = {path: data.encode() if isinstance(data, str) else data
                for path, data in (overlay or {}).items()}  # fmt: skip
     if listed:
-        import checksums
+        from mileskit.evidence import checksums
 
         text = (ROOT / LIST).read_text()
         lines = checksums.parse(text)

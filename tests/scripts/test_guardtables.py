@@ -3,8 +3,8 @@
 import importlib
 import json
 
-import guardlimits
 import miles_grpo
+from mileskit.guard import guardlimits
 
 from scripts import commands, guardtables, render, tables
 from scripts.tree import ROOT, Tree

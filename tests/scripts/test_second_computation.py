@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-import summarize
+from mileskit.summary import summarize
 
 from scripts import second_computation as second
 

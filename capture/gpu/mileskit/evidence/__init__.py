@@ -1,0 +1,1 @@
+"""Storing runs: scrubbing, `run.toml`, checksums."""

@@ -1,0 +1,1 @@
+"""The rules that stop a lost run, live and on stored logs."""

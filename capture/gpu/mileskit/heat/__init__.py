@@ -1,0 +1,1 @@
+"""GPU samples, and pausing a hot run."""

@@ -1,0 +1,1 @@
+"""Docker, the checks of a host, and starting guarded runs."""

@@ -1,0 +1,1 @@
+"""Health, comparisons and the ranges behind them."""

@@ -1,0 +1,1 @@
+"""From the bytes of a Miles log to typed events."""

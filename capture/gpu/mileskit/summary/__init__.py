@@ -1,0 +1,1 @@
+"""From events to `summary.json`: tables, the timing rule, medians."""
