@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE = 1
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env site check check-claims check-containers test format outputs kit bench clean
+.PHONY: help env site check check-claims check-slow check-containers test format outputs kit bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -28,6 +28,9 @@ check: $(READY) ## recompute every number and test everything
 
 check-claims: $(READY) ## check only evidence, claims, listings and commands
 	@$(BIN) -m scripts.check --only evidence,claims,listings,commands
+
+check-slow: $(READY) ## the tests that start many programs, wait for them, or read long logs
+	@$(BIN) -m pytest -m slow --numprocesses=5
 
 check-containers: $(READY) ## test the kit against a real container engine (needs root)
 	@$(BIN) -m pytest tests/containers

@@ -30,6 +30,7 @@ NEVER_CHECKED = (
     ),
     ("addresses outside the site", "nothing is fetched"),
     ("docker commands of the chapters", "parsed, never run"),
+    ("tests marked slow", "they start many programs or read long logs: make check-slow"),
     ("a real container engine", "needs root and packages: make check-containers"),
 )
 _TESTS = re.compile(r"(\d+) (passed|failed|error|errors|xfailed|xpassed|skipped|deselected)")

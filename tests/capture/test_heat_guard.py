@@ -10,6 +10,8 @@ from mileskit.heat.heat_owner import process_start
 
 from tests.fakes.lab import FakeLab, finish, row, until
 
+pytestmark = pytest.mark.slow
+
 ACTION = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z "
     r"(pause container=miles-plain temp_c=85 reason=hot"

@@ -6,6 +6,8 @@ import pytest
 
 from tests.fakes.lab import HERE, FakeLab, finish, row, until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def lab(tmp_path):

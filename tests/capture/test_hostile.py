@@ -124,6 +124,7 @@ def test_a_bar_that_redraws_for_ever_without_a_newline_is_seen_live():
     assert parser.partial < 200
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_log():
     parser = LogParser()
     block = b"".join(

@@ -17,6 +17,8 @@ from mileskit.host import rundraft, runfacts, runlive, runner, runspec
 from tests.fakes.lab import ROOT, until
 from tests.fakes.runlab import DIGEST, KIT, QUICK, RunLab
 
+pytestmark = pytest.mark.slow
+
 PLAIN3 = ROOT / "capture" / "gpu" / "out-h200-miles" / "plain3"
 
 

@@ -13,6 +13,8 @@ from mileskit.host import runlive, runqueue, runspec
 from tests.fakes.lab import until
 from tests.fakes.runlab import QUICK, RunLab
 
+pytestmark = pytest.mark.slow
+
 TWO = """\
 [[run]]
 name = "one"

@@ -236,6 +236,7 @@ def test_a_public_key_and_a_certificate_stay():
     assert masked(block) == block
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", LOGS, ids=[p.parent.name for p in LOGS])
 def test_the_stored_logs_hold_nothing_to_mask(path):
     with lzma.open(path) as stream:
@@ -317,6 +318,7 @@ class Longest(io.RawIOBase):
         return len(data)
 
 
+@pytest.mark.slow
 def test_a_line_of_many_megabytes_is_masked_in_pieces():
     part = b"word, " * 999 + f"HF_TOKEN={WORDY} ".encode()
     size = len(part) * 500

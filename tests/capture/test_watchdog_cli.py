@@ -22,6 +22,8 @@ from mileskit.guard.watch import Watch
 from mileskit.guard.watchsource import FileRun, Lost, State
 from mileskit.log.logparse import LogParser
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT / "tests/fixtures/synthetic-cases"
 KILLED = ROOT / "capture/gpu/out-h200-miles/kill_noft"
