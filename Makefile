@@ -3,7 +3,7 @@ PY ?= python3
 VENV := .venv
 BIN := $(VENV)/bin/python
 READY := $(VENV)/.ready
-export PYTHONDONTWRITEBYTECODE = 1
+export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help

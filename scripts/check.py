@@ -45,7 +45,7 @@ class Outcome:
     seconds: float
 
 
-WORKERS = 5  # more than the cores of a small machine: the slow tests wait for other programs
+WORKERS = 2  # each loads all the libraries and collects all the tests
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Tests:
         self.process = subprocess.Popen(
             [*words, f"--numprocesses={self.workers}", "--dist=loadfile"],
             cwd=self.root,
-            env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+            env=os.environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -19,6 +19,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -99,11 +100,17 @@ def load(tree: Tree, folder: str, report: Report) -> Record | None:
     return Record(folder, text, toml, log, summary)
 
 
+@lru_cache(maxsize=32)
+def log_lines(log: bytes) -> list[str]:
+    """Lines of an unpacked log, split once; nobody changes them."""
+    return log.decode("utf-8", "replace").split("\n")
+
+
 def check_stated(record: Record, lab: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """Fields that the log states. Returns what it states."""
     from mileskit.evidence import runinfo
 
-    said = runinfo.header(record.log.decode("utf-8", "replace").split("\n"))
+    said = runinfo.header(log_lines(record.log))
     recipe = lab.get("recipe", {}).get("command", "")
     command = record.get("run.command", "")
     try:

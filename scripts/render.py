@@ -192,7 +192,7 @@ def downloads(tree: Tree) -> dict[str, bytes]:
 def mkdocs(root: Path, site: Path, report: Report) -> None:
     """Build the site from build/docs with `mkdocs build --strict`; a failure is a problem."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--clean"]
-    env = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(
         [*command, "--site-dir", str(site)], cwd=root, env=env, capture_output=True, text=True
     )

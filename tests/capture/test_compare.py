@@ -70,7 +70,7 @@ def words(found: dict, name: str) -> str:
 # -- properties ------------------------------------------------------------------------------------
 
 VALUES = st.lists(st.floats(0.05, 0.95), min_size=6, max_size=12)
-SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @given(VALUES)

@@ -37,7 +37,7 @@ build = functools.cache(registry.build)
 
 
 @functools.cache
-def svg(figure_id, narrow=False):
+def svg(figure_id, narrow):
     return build(figure_id).svg(narrow)
 
 
@@ -144,14 +144,12 @@ def test_a_narrow_figure_is_half_as_wide(figure_id):
 
 @pytest.mark.parametrize("figure_id", drawn())
 def test_a_drawing_is_the_same_bytes_each_time(figure_id):
-    assert registry.build(figure_id).svg(narrow=True) == svg(figure_id, narrow=True)
+    assert registry.build(figure_id).svg(narrow=True) == svg(figure_id, True)
 
 
 @pytest.mark.parametrize("figure_id", drawn())
 def test_the_two_variants_share_no_id(figure_id):
-    names = [
-        set(re.findall(r'\bid="([^"]+)"', build(figure_id).svg(narrow))) for narrow in (False, True)
-    ]
+    names = [set(re.findall(r'\bid="([^"]+)"', svg(figure_id, narrow))) for narrow in (False, True)]
     assert not names[0] & names[1]
     for narrow, ids in enumerate(names):
         text = svg(figure_id, bool(narrow))
@@ -161,4 +159,4 @@ def test_the_two_variants_share_no_id(figure_id):
 
 @pytest.mark.parametrize("figure_id", drawn())
 def test_a_drawing_has_no_fixed_colour(figure_id):
-    assert not re.search(r"[:\"]\s*#[0-9a-fA-F]{3}", svg(figure_id))
+    assert not re.search(r"[:\"]\s*#[0-9a-fA-F]{3}", svg(figure_id, False))

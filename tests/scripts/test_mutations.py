@@ -21,7 +21,7 @@ from scripts.report import Report
 from scripts.tree import ROOT, Tree
 
 SEED = 20261129
-EACH = 60
+EACH = 50
 TREE = Tree(ROOT)
 
 _LINK = re.compile(r"\[([^\]]*\d[^\]]*)\]\([^)\s]*#fig-[a-z0-9-]+:\w+\)")

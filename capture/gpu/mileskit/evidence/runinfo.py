@@ -11,6 +11,7 @@ against it.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import re
 import shlex
 from collections.abc import Iterable
@@ -122,6 +123,12 @@ def _gpu(text: str) -> dict:
     }
 
 
+@functools.lru_cache(maxsize=64)
+def _words(command: str) -> tuple[str, ...]:
+    """The words of a command, split once."""
+    return tuple(shlex.split(command))
+
+
 def settings(command: str) -> tuple[dict, dict]:
     """The options and the environment assignments of a training command.
 
@@ -131,7 +138,7 @@ def settings(command: str) -> tuple[dict, dict]:
     out. Raises RunInfoError when the command cannot be split into words.
     """
     try:
-        words = shlex.split(command)
+        words = _words(command)
     except ValueError as error:
         raise RunInfoError(f"the command cannot be split into words: {error}") from None
     scripts = [i for i, word in enumerate(words) if word.endswith(".py")]
