@@ -78,6 +78,10 @@ def get(figure_id: str) -> Callable[[], Figure]:
         raise FigureError(f"no figure {figure_id!r}") from None
 
 
+DRAWN: dict[tuple, str] = {}
+"""Drawings of this process by figure, width and data: a page and a check need the same one."""
+
+
 class BuiltFigure:
     """A figure with its computed values, strength, setups and drawings."""
 
@@ -139,14 +143,11 @@ class BuiltFigure:
             return None
         from figures import style, svg  # Matplotlib is slow to import and claims need none
 
-        with style.drawing(self.id, narrow) as page:
-            return svg.to_svg(
-                self._draw(page),
-                self.id,
-                narrow,
-                title=title or self.id,
-                description=self.alt(claim),
-            )
+        key = (self.id, narrow, self.csv(), tuple(value.text for value in self.values.values()))
+        if key not in DRAWN:
+            with style.drawing(self.id, narrow) as page:
+                DRAWN[key] = svg.body(self._draw(page), self.id, narrow)
+        return svg.frame(DRAWN[key], self.id, narrow, title or self.id, self.alt(claim))
 
     def alt(self, claim: str) -> str:
         """Alt text: the claim and the form of the figure."""

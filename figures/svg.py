@@ -20,7 +20,12 @@ class SvgError(ValueError):
 
 
 def to_svg(drawn, figure_id: str, narrow: bool, title: str = "", description: str = "") -> str:
-    """The figure as one inline `<svg>` element.
+    """The figure as one inline `<svg>` element: `body` in its `frame`."""
+    return frame(body(drawn, figure_id, narrow), figure_id, narrow, title, description)
+
+
+def body(drawn, figure_id: str, narrow: bool) -> str:
+    """The drawing without its title and description.
 
     Colours become `var(--fig-...)`, ids carry the figure's id, text stays text in the page's
     font, and the same figure always gives the same bytes. Must run inside `style.drawing`.
@@ -36,10 +41,13 @@ def to_svg(drawn, figure_id: str, narrow: bool, title: str = "", description: st
     text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL)
     text = _themed(text)
     text = _FAMILY.sub("", text)
-    prefix = f"{figure_id}-n" if narrow else f"{figure_id}-w"
+    prefix = _prefix(figure_id, narrow)
     text = _ID.sub(rf'id="{prefix}-\1"', text)
-    text = _REFERENCE.sub(rf"\1{prefix}-\2", text)
-    return _root(text, prefix, narrow, title, description)
+    return _REFERENCE.sub(rf"\1{prefix}-\2", text)
+
+
+def _prefix(figure_id: str, narrow: bool) -> str:
+    return f"{figure_id}-n" if narrow else f"{figure_id}-w"
 
 
 def _themed(text: str) -> str:
@@ -57,7 +65,9 @@ def _themed(text: str) -> str:
     return _COLOUR.sub(variable, text)
 
 
-def _root(text: str, prefix: str, narrow: bool, title: str, description: str) -> str:
+def frame(text: str, figure_id: str, narrow: bool, title: str, description: str) -> str:
+    """A `body` with the root element of the page, its title and its description."""
+    prefix = _prefix(figure_id, narrow)
     view = re.search(r'viewBox="([^"]+)"', text)
     if view is None:
         raise SvgError("the drawing has no viewBox")

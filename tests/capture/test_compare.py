@@ -70,10 +70,11 @@ def words(found: dict, name: str) -> str:
 # -- properties ------------------------------------------------------------------------------------
 
 VALUES = st.lists(st.floats(0.05, 0.95), min_size=6, max_size=12)
-SLOW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @given(VALUES)
+@pytest.mark.slow
 @SLOW
 def test_a_run_compared_with_itself_shows_nothing(values):
     one = member(j.log(steps=len(values), reward=values))
@@ -87,6 +88,7 @@ def test_a_run_compared_with_itself_shows_nothing(values):
 
 
 @given(VALUES, st.floats(-0.04, 0.04), st.booleans())
+@pytest.mark.slow
 @SLOW
 def test_the_order_of_the_sides_only_flips_signs(values, shift, far):
     shift = shift * 10 if far else shift
@@ -114,6 +116,7 @@ def flip(reason: str) -> str:
 
 @given(st.sampled_from(["plain3", "plain_s1234", "topp2", "determ", "n4"]),
        st.sampled_from(["plain_s4321", "determ2", "n16", "topp2"]))  # fmt: skip
+@pytest.mark.slow
 @SLOW
 def test_the_order_of_stored_runs_only_flips_signs_and_reasons(first, second):
     if first == second:
@@ -142,6 +145,7 @@ def stored_member(name: str) -> Member:
 @given(st.sampled_from(["reward", "gap", "grad", "length", "entropy"]), st.floats(0.05, 0.4),
        st.sampled_from([float("nan"), float("inf"), float("-inf")]), st.integers(0, 11),
        st.integers(2, 4))  # fmt: skip
+@pytest.mark.slow
 @SLOW
 def test_a_diverged_run_is_never_better(column, shift, what, at, seeds):
     base = {"gap": 0.015, "reward": 0.5, "length": 30.0, "grad": 0.6, "entropy": 0.3}
@@ -164,6 +168,7 @@ def test_a_diverged_run_is_never_better(column, shift, what, at, seeds):
 
 
 @given(st.floats(0.001, 0.06), st.booleans(), st.integers(2, 6))
+@pytest.mark.slow
 @SLOW
 def test_a_difference_inside_the_spread_of_the_stored_runs_is_never_a_claim(size, up, seeds):
     shift = size if up else -size  # downwards the other side leaves the stored range
@@ -195,6 +200,7 @@ def test_a_difference_inside_the_spread_of_the_stored_runs_is_never_a_claim(size
 
 @given(st.lists(st.floats(0.0, 0.02), min_size=2, max_size=4), st.floats(0.05, 0.3),
        st.lists(st.integers(0, 3), min_size=1, max_size=4))  # fmt: skip
+@pytest.mark.slow
 @SLOW
 def test_repeats_of_one_seed_add_nothing(noise, shift, again):
     a = arm("", [0.4 + v for v in noise], name="a")
@@ -211,6 +217,7 @@ def test_repeats_of_one_seed_add_nothing(noise, shift, again):
 
 
 @given(st.lists(st.floats(0.05, 0.95), min_size=4, max_size=4), st.floats(1.0, 50.0))
+@pytest.mark.slow
 @SLOW
 def test_two_seeds_against_two_never_say_better(rewards, seconds):
     a = arm("", rewards[:2], name="a", head=ALONE, rollout_s=10.0)
@@ -221,6 +228,7 @@ def test_two_seeds_against_two_never_say_better(rewards, seconds):
 
 
 @given(st.lists(st.floats(1.0, 9.0), min_size=6, max_size=9), st.integers(0, 9), st.floats(50, 500))
+@pytest.mark.slow
 @SLOW
 def test_a_paused_step_more_never_changes_a_clean_median(times, at, slow):
     at = min(at, len(times))
@@ -250,6 +258,7 @@ def stamp(second: float) -> str:
 
 
 @given(VALUES)
+@pytest.mark.slow
 @SLOW
 def test_values_and_units_survive_csv_and_json(values):
     a, b = member(j.log(reward=values, steps=len(values))), member(j.log(seed=2, steps=len(values)))
@@ -272,6 +281,7 @@ SERIES = st.lists(
 
 
 @given(SERIES, st.integers(1, 3))
+@pytest.mark.slow
 @SLOW
 def test_text_json_and_csv_say_the_same(values, seeds):
     a = arm("", [values] * seeds, steps=len(values), name="a", head=ALONE)

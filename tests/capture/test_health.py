@@ -485,6 +485,7 @@ def healthy(random, steps: int = 20) -> dict:
     }
 
 
+@pytest.mark.slow
 def test_of_healthy_runs_few_alarm_and_every_drift_does(tmp_path):
     """Three references of 20, 16 and 12 steps, as the stored seeds are."""
     random = Random(7)

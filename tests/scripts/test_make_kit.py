@@ -80,6 +80,7 @@ def test_nothing_of_the_building_machine_is_in_it(pyz):
     assert str(ROOT).encode() not in pyz.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", [*kit.VERBS, ""])
 def test_every_verb_helps_in_an_empty_folder_with_an_empty_environment(pyz, tmp_path, verb):
     done = run(pyz, tmp_path, *filter(None, [verb]), "--help")
