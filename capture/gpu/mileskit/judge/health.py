@@ -43,23 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("FIRST", "SECOND"),
         help="does the second log continue the first?",
     )
-    add_input_options(parser)
+    runload.add_input_options(parser)
     parser.add_argument("--steps", action="store_true", help="print the times of every step")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
-
-
-def add_input_options(parser: argparse.ArgumentParser) -> None:
-    """Options about a run's log that health and compare share."""
-    parser.add_argument("--heat-guard", metavar="FILE", help="log of the heat guard (pauses)")
-    parser.add_argument(
-        "--samples", metavar="FILE", help="clock record: JSON lines of the heat guard, or CSV"
-    )
-    parser.add_argument(
-        "--utc-offset",
-        default="+00:00",
-        metavar="+HH:MM",
-        help="how far the log's clock is ahead of UTC (default +00:00)",
-    )
 
 
 def run(args: argparse.Namespace) -> int:

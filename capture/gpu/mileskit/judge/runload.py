@@ -6,6 +6,7 @@ log is summarized in one pass.  A `run.toml` beside a log or a summary belongs t
 
 from __future__ import annotations
 
+import argparse
 import gc
 import io
 import json
@@ -55,6 +56,20 @@ class Loaded(NamedTuple):
     notes: tuple[str, ...] = ()
     sha256: str | None = None
     pause_log: bool = False
+
+
+def add_input_options(parser: argparse.ArgumentParser) -> None:
+    """Options about a run's log that health and report share."""
+    parser.add_argument("--heat-guard", metavar="FILE", help="log of the heat guard (pauses)")
+    parser.add_argument(
+        "--samples", metavar="FILE", help="clock record: JSON lines of the heat guard, or CSV"
+    )
+    parser.add_argument(
+        "--utc-offset",
+        default="+00:00",
+        metavar="+HH:MM",
+        help="how far the log's clock is ahead of UTC (default +00:00)",
+    )
 
 
 def stored_runs() -> list[str]:

@@ -46,16 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the HTML file; an older report there is replaced, any other file is left alone",
     )
-    parser.add_argument("--heat-guard", metavar="FILE", help="log of the heat guard (one RUN)")
-    parser.add_argument(
-        "--samples", metavar="FILE", help="clock record: JSON lines of the heat guard, or CSV"
-    )
-    parser.add_argument(
-        "--utc-offset",
-        default="+00:00",
-        metavar="+HH:MM",
-        help="how far the log's clock is ahead of UTC (default +00:00)",
-    )
+    runload.add_input_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
