@@ -243,12 +243,10 @@ def totals(outcomes: list[Outcome], tests: Tests | None) -> list[str]:
             counts = outcome.report.counts
             seen = sum(counts.get(what, 0) for what in ("numbers in claims", "number links"))
             failed = len(outcome.report.problems)
-            lines.append(
-                f"{max(0, seen - failed)} passed, {failed} failed: numbers of the chapters"
-            )
+            lines.append(f"claims: {max(0, seen - failed)} passed, {failed} failed")
     if tests is not None:
         failed = tests.counts.get("failed", 0) + tests.counts.get("error", 0)
-        lines.append(f"{tests.counts.get('passed', 0)} passed, {failed} failed: tests")
+        lines.append(f"tests: {tests.counts.get('passed', 0)} passed, {failed} failed")
     return lines
 
 

@@ -25,8 +25,8 @@ def test_the_last_lines_count_claims_and_tests():
     tests = check.Tests(check.ROOT, counts={"passed": 200, "failed": 1, "error": 1})
     claims = outcome("claims", wrong=2, **{"numbers in claims": 10, "number links": 5})
     assert check.totals([claims], tests) == [
-        "13 passed, 2 failed: numbers of the chapters",
-        "200 passed, 2 failed: tests",
+        "claims: 13 passed, 2 failed",
+        "tests: 200 passed, 2 failed",
     ]
 
 
