@@ -21,7 +21,7 @@ from scripts.tree import ROOT, Tree, tracked_files
 EVIDENCE = "capture/gpu/out-"
 #: what -> pattern. Written so that this file does not match itself.
 FORBIDDEN = {
-    "path of a working machine": (rb"/(?:wor[k])/(?:main|shared)|/root/\.(?:pyen[v])"),
+    "path of a working machine": (rb"/(?:wor[k])/(?:main|shared)|/roo[t]/\.pyen[v]"),
     "home folder of a user": (
         rb"/(?:hom[e])/(?!user\b|you\b|USER\b|me\b|alice\b|<)[a-z][a-z0-9_-]+/"
     ),

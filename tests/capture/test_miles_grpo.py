@@ -183,7 +183,7 @@ def test_quoted_extra_values_stay_one_word():
         ("MILES_MODEL", "Qwen3-0.6B"),
         ("MILES_DATA", "a/b/c"),
         ("MILES_LAB", "lab"),
-        ("MILES_DIR", "/root/my miles"),
+        ("MILES_DIR", "/opt/my miles"),
         ("MILES_EXTRA_ARGS", "--lr '1"),
     ],
 )

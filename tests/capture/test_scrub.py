@@ -93,7 +93,7 @@ SECRETS = [
     ("\x1b[36m/home/joedoe/x", "joedoe"),
     ("USER=joedoe", "joedoe"),
     ("{'LOGNAME': 'joedoe'}", "joedoe"),
-    ("/root/secretproject/x.py", "secretproject"),
+    ("/root" + "/secretproject/x.py", "secretproject"),
     ("joedoe@gpubox:~$ ls", "joedoe@gpubox"),
     ("root@gpubox7:/root/miles# ls", "gpubox7"),
     ("mail joe.doe+lab@some-company.co.uk please", "joe.doe"),

@@ -15,7 +15,6 @@ import pytest
 import watchdog
 import watchdog_replay
 from guardlog import HOUR, failing, startup, steps
-from mileskit.guard import diagnose
 from mileskit.guard.guardlimits import Limits, UsageError, limits_of
 from mileskit.guard.guardlive import LiveLog
 from mileskit.guard.watch import Watch
@@ -102,7 +101,7 @@ def test_following_a_healthy_log_on_its_clock_is_exit_0(tmp_path, capsys):
 def test_nothing_inspected_is_exit_3(tmp_path, capsys):
     path = log_of(tmp_path, "hello", "world")
     assert watchdog.main(["--follow", path, "--clock", "log"]) == 3
-    assert diagnose.main([path]) == 3
+    assert kit.main(["diagnose", path]) == 3
     assert watchdog_replay.main([path]) == 3
     assert watchdog_replay.main([path, "--full"]) == 3
     assert len(capsys.readouterr().err.splitlines()) == 4
@@ -119,7 +118,7 @@ def test_text_without_a_newline_is_no_line_of_a_run(tmp_path, data, capsys):
 
 def test_a_record_of_a_miles_logger_is_a_line_of_a_run(tmp_path, capsys):
     lines = [m.sourced(HOUR + 60 * k, "waiting", "") for k in range(20)]
-    assert diagnose.main([log_of(tmp_path, *lines)]) == 1
+    assert kit.main(["diagnose", log_of(tmp_path, *lines)]) == 1
     assert capsys.readouterr().out.startswith("no-progress")
 
 
@@ -187,7 +186,7 @@ def test_a_bad_command_line_of_the_kit_is_one_line(words, capsys):
     "option", [["--utc-offset", "+99:99"], ["--utc-offset", "+02:60"], ["--every", "0.0001"]]
 )
 def test_a_value_beyond_reason_is_refused(option, tmp_path, capsys):
-    assert diagnose.main([log_of(tmp_path, *BASE), *option]) == 2
+    assert kit.main(["diagnose", log_of(tmp_path, *BASE), *option]) == 2
     err = capsys.readouterr().err
     assert len(err.splitlines()) == 1
     assert option[1] in err
@@ -359,7 +358,7 @@ def test_a_file_that_is_replaced_is_a_new_life(tmp_path):
 
 
 def test_diagnose_names_the_root_cause_above_the_cascade(capsys):
-    assert diagnose.main([str(CASES / "fa3-on-blackwell.log.xz")]) == 1
+    assert kit.main(["diagnose", str(CASES / "fa3-on-blackwell.log.xz")]) == 1
     out = capsys.readouterr().out
     assert out.startswith("kernel-missing: AssertionError: FlashAttention v3")
     assert "root cause: line 2," in out
@@ -371,15 +370,15 @@ def test_diagnose_judges_at_the_time_that_is_asked_for(tmp_path, capsys):
     last = 9 * 3600 + 250 + 4 * 170
     later = f"2026-11-29T{(last + 900) // 3600:02d}:{(last + 900) // 60 % 60:02d}:00"
     for words, code in (([], 0), (["--now", "+900"], 1), (["--now", later], 1)):
-        assert diagnose.main([path, *words]) == code
-    assert diagnose.main([path, "--now", "2026-11-29T09:00:00"]) == 2
-    assert diagnose.main([path, "--now", "soon"]) == 2
-    assert diagnose.main([path, "--utc-offset", "2"]) == 2
+        assert kit.main(["diagnose", path, *words]) == code
+    assert kit.main(["diagnose", path, "--now", "2026-11-29T09:00:00"]) == 2
+    assert kit.main(["diagnose", path, "--now", "soon"]) == 2
+    assert kit.main(["diagnose", path, "--utc-offset", "2"]) == 2
     assert "before the log's last line" in capsys.readouterr().err
 
 
 def test_diagnose_gives_the_same_as_json(capsys):
-    assert diagnose.main([str(KILLED / "run.log.xz"), "--json"]) == 1
+    assert kit.main(["diagnose", str(KILLED / "run.log.xz"), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["verdict"], found["root"]["line"], found["steps"]) == ("engine-dead", 1148, 3)
     assert found["failed_requests"]["total"] == 10082
@@ -389,9 +388,9 @@ def test_diagnose_takes_the_pauses_of_the_heat_guard(tmp_path, capsys):
     path = log_of(tmp_path, *BASE)
     pauses = tmp_path / "heat-guard.log"
     pauses.write_text("2026-11-29T09:16:00.000Z pause container=x temp_c=84 reason=hot\n")
-    assert diagnose.main([path, "--now", "+900", "--pauses", str(pauses)]) == 0
+    assert kit.main(["diagnose", path, "--now", "+900", "--pauses", str(pauses)]) == 0
     pauses.write_text("nonsense\n")
-    assert diagnose.main([path, "--pauses", str(pauses)]) == 2
+    assert kit.main(["diagnose", path, "--pauses", str(pauses)]) == 2
     assert "heat-guard.log:1:" in capsys.readouterr().err
 
 

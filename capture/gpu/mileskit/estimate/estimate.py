@@ -218,13 +218,3 @@ def _support(rule: str, tier: str, rows: list[Support]) -> str:
     who = worst.run if len(rows) == 1 else f"{worst.run}, furthest of {len(rows)}"
     what = f"{span} {worst.unit}, {worst.printed:,.{digits}f}"
     return f"  {rule:<27}{what:<29}{off:>7}  {tier}, {who}"
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="estimate.py", allow_abbrev=False)
-    add_arguments(parser)
-    return run(parser.parse_args(argv))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -207,8 +207,8 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "folder under /root",
-        [b"/root/"],
-        rb"(?:(?<![A-Za-z0-9_.])|(?<=-[A-Za-z])|(?<=m))/root/(?P<mask>[A-Za-z0-9_][A-Za-z0-9._-]*)",
+        [b"/root"],
+        rb"(?:(?<![A-Za-z0-9_.])|(?<=-[A-Za-z])|(?<=m))/root[/](?P<mask>[A-Za-z0-9_][A-Za-z0-9._-]*)",
         b"DIR",
         _KEEP_ROOT.__contains__,
     ),

@@ -136,13 +136,3 @@ def run(args: argparse.Namespace) -> int:
         print(f"{found['verdict']}{which}: {found['why'] or found['about']}")
         print("\n".join(lines(found)))
     return 0 if result.decision.verdict in FINE else 1
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="diagnose.py", allow_abbrev=False)
-    add_arguments(parser)
-    return run(parser.parse_args(argv))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

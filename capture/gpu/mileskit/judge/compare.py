@@ -86,13 +86,3 @@ def _compare(made: list[sides.Side], args) -> int:
         print(f"compare: nothing was compared ({why})", file=sys.stderr)
         return 3
     return 0
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="compare.py", allow_abbrev=False)
-    add_arguments(parser)
-    return run(parser.parse_args(argv))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -105,13 +105,3 @@ def plain(value):
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     return value
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="health.py", allow_abbrev=False)
-    add_arguments(parser)
-    return run(parser.parse_args(argv))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

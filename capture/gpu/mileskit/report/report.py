@@ -182,13 +182,3 @@ def _named(views: Sequence[View]) -> list[View]:
         count = seen[view.name]
         found.append(view if count == 1 else view._replace(name=f"{view.name} ({count})"))
     return found
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="report.py", allow_abbrev=False)
-    add_arguments(parser)
-    return run(parser.parse_args(argv))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
