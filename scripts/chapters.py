@@ -69,14 +69,15 @@ class Link:
 class Block:
     """One paragraph, heading, table cell or HTML block as plain text.
 
-    Inline code stands in `text` without its back-ticks; `code` lists its spans. `column` is the
-    head of a table cell's column.
+    Inline code stands in `text` without its back-ticks; `code` lists its spans. `cell` is true for
+    a cell of a table, and `column` is the head of its column.
     """
 
     text: str = ""
     links: list[Link] = field(default_factory=list)
     code: list[tuple[int, int]] = field(default_factory=list)
     heading: bool = False
+    cell: bool = False
     column: str = ""
     _offsets: list[int] = field(default_factory=lambda: [0])
     _lines: list[int] = field(default_factory=lambda: [1])
@@ -210,7 +211,7 @@ def parse(path: str, source: str) -> Chapter:
             language = info.split(" ")[0].lower()
             fences.append(Fence(first, language, token.content, end, info))
         elif token.type == "inline":
-            block = Block(heading=heading)
+            block = Block(heading=heading, cell=column >= 0)
             _fill_block(block, token, first)
             if column >= 0 and column == len(heads):
                 heads.append(block.text)

@@ -170,6 +170,7 @@ CHECKS: dict[str, Callable[[Path], Report]] = {
     "listings": reports("listings"),
     "commands": reports("commands"),
     "spelling": reports("spelling"),
+    "prose": reports("prose"),
     "site": site,
     "hygiene": reports("hygiene"),
 }
