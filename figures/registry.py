@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import figures
-from figures import evidence, reported, strength, wording
+from figures import citations, evidence, reported, strength, wording
 from figures.evidence import Access, EvidenceError
 from figures.values import LOG_DISTANCE, Value
 
@@ -212,7 +212,7 @@ class BuiltFigure:
 
     def _check_reported(self, value: Value) -> None:
         """A published value was read, and is the number that its source printed."""
-        lab, _, value_id = value.quantity.partition(":")
+        lab, value_id, number = _printed(value.quantity)
         reads = {
             (access.run.partition("/")[0], access.what)
             for access in self.accesses
@@ -220,8 +220,17 @@ class BuiltFigure:
         }
         if (lab, f"reported:{value_id}") not in reads:
             raise FigureError(f"{self.id}:{value.name}: {value.quantity} was not read")
-        if value.number != reported.reported(lab, value_id).number:
+        if value.number != number:
             raise FigureError(f"{self.id}:{value.name}: is not the number of {value.quantity}")
+
+
+def _printed(quantity: str) -> tuple[str, str, Any]:
+    """Where a published value was read, its id there, and the number that its source printed."""
+    if quantity.startswith(citations.PREFIX):
+        source, value = citations.lookup(quantity.removeprefix(citations.PREFIX))
+        return citations.place(source.id), value.id, value.number
+    lab, _, value_id = quantity.partition(":")
+    return lab, value_id, reported.reported(lab, value_id).number
 
 
 def _by_name(figure_id: str, values: Sequence[Value]) -> dict[str, Value]:

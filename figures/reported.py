@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +39,19 @@ def decimals(printed: str) -> int:
     return len(found[-1]) if found else 0
 
 
+def path(lab: str) -> str:
+    """Where the published values of a lab stand."""
+    return str(STORE / f"out-{lab}" / "reported.toml")
+
+
 def table(lab: str) -> dict[str, Any]:
     """The whole reported.toml of a lab."""
-    path = STORE / f"out-{lab}" / "reported.toml"
-    return parse_toml(str(path), read(path))
+    return parse_toml(path(lab), read(path(lab)))
+
+
+def number_of(entry: Mapping[str, Any]) -> float | int | tuple[float, float]:
+    """The printed number of an entry, or (low, high) of a range."""
+    return (entry["low"], entry["high"]) if "low" in entry else entry["value"]
 
 
 def run_entry(run_id: str) -> dict[str, Any]:
@@ -57,9 +67,7 @@ def reported(lab: str, value_id: str) -> Reported:
     places = [("value", entry) for entry in whole.get("value", []) if entry["id"] == value_id]
     places += [("setting", entry) for entry in whole.get("setting", []) if entry["id"] == value_id]
     if len(places) != 1:
-        raise EvidenceError(
-            f"{STORE}/out-{lab}/reported.toml: {len(places)} entries with the id {value_id!r}"
-        )
+        raise EvidenceError(f"{path(lab)}: {len(places)} entries with the id {value_id!r}")
     ((kind, entry),) = places
     named = entry.get("run", "")
     names = [named] if isinstance(named, str) else named
@@ -70,7 +78,7 @@ def reported(lab: str, value_id: str) -> Reported:
     return Reported(
         id=value_id,
         lab=lab,
-        number=(entry["low"], entry["high"]) if "low" in entry else entry["value"],
+        number=number_of(entry),
         digits=decimals(entry["printed"]),
         unit=entry["unit"],
         printed=entry["printed"],

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from figures import reported
+from figures.citations import cited
 from figures.evidence import EvidenceError, active_reads
 from figures.values import LOG_DISTANCE, Value, kind_of
+
+__all__ = ["cited", "log_distance", "measured", "published"]
 
 
 def measured(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from figures import evidence, reported
+from figures import citations, evidence, reported
 from figures.evidence import Access
 
 # Two runs have one setup when these agree. The rest of the fingerprint is circumstance:
@@ -173,7 +173,10 @@ def _clean(timed: Sequence[evidence.Run], counts: dict[str, int]) -> tuple[int, 
 
 
 def _lab_setup(lab: str) -> Setup:
-    """The setup of a lab whose values are reported."""
+    """The setup of a lab whose values are reported, or of a source that is cited."""
+    if lab.startswith(citations.PREFIX):
+        cited = citations.source(lab.removeprefix(citations.PREFIX))
+        return Setup(cited.setup, (("source", cited.id),))
     whole = reported.table(lab)
     setup = dict(whole.get("lab", {}))
     for entry in whole.get("setting", []):

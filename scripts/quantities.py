@@ -123,7 +123,7 @@ _PLURAL = {plural: noun for noun, plural in COUNTED.items()}
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+\u2212]?\d+)?"
 SIGN = r"[-+\u2212]?"
 NUMBER_WORD = "|".join(sorted(map(re.escape, WORDS), key=len, reverse=True))
-_SCALES = {"thousand": 3, "million": 6, "billion": 9}
+_SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _SCALE = "|".join(_SCALES)
 _UNIT = r"[^\W\d_][^\d,;:()]*|%|\u00d7|°C"
 _FULL = re.compile(

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from figures import citations
 from scripts import claims, figurehtml, generated, listinghead, listings, make_kit, tables
 from scripts.chapters import Chapter, ChapterError, Fence, fields
 from scripts.figuredata import open_book
@@ -117,10 +118,13 @@ def _figure(tree: Tree, chapter: Chapter, fence: Fence, pages: claims.Pages) -> 
 
 
 def source_of(tree: Tree, figure: Any) -> str:
-    """The source of a figure's reported values, from the lab.toml of their labs."""
+    """The source of a figure's reported values: from sources.toml, or the lab.toml of their lab."""
     labs = sorted({a.run.partition("/")[0] for a in figure.accesses if a.tier == "reported"})
     found = []
     for lab in labs:
+        if lab.startswith(citations.PREFIX):
+            found.append(citations.source(lab.removeprefix(citations.PREFIX)).title)
+            continue
         path = f"capture/gpu/out-{lab}/lab.toml"
         record = toml(tree.text(path)).get("lab", {}) if tree.exists(path) else {}
         found.append(str(record.get("source", lab)))
