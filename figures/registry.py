@@ -12,7 +12,7 @@ import importlib
 import io
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import figures
@@ -21,6 +21,12 @@ from figures.evidence import Access, EvidenceError
 from figures.values import LOG_DISTANCE, Value
 
 MOST_FOLDERS = 4  # a longer command is no longer read
+DIAGRAM = "diagram"  # the tier of a figure that shows how parts work together, and no number
+DRAWN_FROM = {
+    "code": "Miles code of 2026-08-21, commit 31f1ca961",
+    "manual": "GB10 manual, Miles of 2026-10-15",
+    "kit": "code and run commands of this repository",
+}
 
 
 class FigureError(Exception):
@@ -31,11 +37,13 @@ class FigureError(Exception):
 class Figure:
     """What a topic function returns.
 
-    shape    what a reader who cannot see it must know of its form, for the alt text
-    values   the named values
-    rows     the data behind it, one mapping a row; its keys are the CSV columns
-    columns  key of a row -> heading, for a figure that is shown as a table
-    draw     draws it with a `style.Style`; None for a table
+    shape       what a reader who cannot see it must know of its form, for the alt text
+    values      the named values; a diagram has none
+    rows        the data behind it, one mapping a row; its keys are the CSV columns
+    columns     key of a row -> heading, for a figure that is shown as a table
+    draw        draws it with a `style.Style`; None for a table
+    drawn_from  keys of DRAWN_FROM: makes the figure a diagram (`diagram.figure` gives it)
+    scene       of a diagram: its layout by (narrow, width in points, font size)
     """
 
     shape: str
@@ -43,6 +51,8 @@ class Figure:
     rows: Sequence[Mapping[str, Any]]
     columns: Mapping[str, str] | None = None
     draw: Callable[[Any], Any] | None = None
+    drawn_from: Sequence[str] = ()
+    scene: Callable[[bool, float, float], Any] | None = None
 
 
 _registered: dict[str, Callable[[], Figure]] = {}
@@ -90,17 +100,25 @@ class BuiltFigure:
         self.shape = made.shape
         self.rows = [dict(row) for row in made.rows]
         self.columns = dict(made.columns) if made.columns else None
-        self.values = _by_name(figure_id, made.values)
+        self.drawn_from = tuple(made.drawn_from)
+        self.is_diagram = bool(made.drawn_from)
+        self.values = {} if self.is_diagram else _by_name(figure_id, made.values)
         self.accesses = tuple(accesses)
         self.strength = strength.of(accesses)
+        if self.is_diagram:
+            self._check_diagram(made)
+            self.strength = replace(self.strength, tier=DIAGRAM)
         self.tier = self.strength.tier
         self.runs = self.strength.runs
+        self.scene = made.scene
         self._draw = made.draw
         self._check()
 
     @property
     def strength_text(self) -> str:
-        """The strength badge; it says when a figure shows distances between log lines."""
+        """The strength badge: distances between log lines are named, and a diagram's sources."""
+        if self.is_diagram:
+            return f"drawn from {' and '.join(DRAWN_FROM[key] for key in self.drawn_from)}"
         text = self.strength.text
         if any(value.kind == LOG_DISTANCE for value in self.values.values()):
             text += "; times are distances between log lines"
@@ -126,7 +144,9 @@ class BuiltFigure:
 
     @property
     def recompute(self) -> str:
-        """The command that computes the figure's data again."""
+        """The command that computes the figure's data again; '' for a diagram."""
+        if self.is_diagram:
+            return ""
         folders = [
             str(evidence.run(run).folder)
             for run in sorted({a.run for a in self.accesses if a.tier == "measured"})
@@ -168,6 +188,8 @@ class BuiltFigure:
 
     def wording_errors(self, text: str, names: Sequence[str] = ()) -> list[str]:
         """What a sentence with these values says beyond its evidence."""
+        if self.is_diagram:
+            return wording.diagram_errors(text)
         parts = [self.claim_strength([name]) for name in names]
         return wording.claim_errors(text, self.claim_strength(names), parts)
 
@@ -191,6 +213,17 @@ class BuiltFigure:
         read = {access.run for access in self.accesses if access.tier == "measured"}
         if extra := sorted(read - named):
             raise FigureError(f"{self.id}: reads {', '.join(extra)}, which no value names")
+
+    def _check_diagram(self, made: Figure) -> None:
+        """A diagram shows no number, so it has no values and reads no evidence."""
+        if unknown := sorted(set(made.drawn_from) - set(DRAWN_FROM)):
+            raise FigureError(f"{self.id}: drawn from {unknown[0]!r}, which is no known source")
+        if made.values:
+            raise FigureError(f"{self.id}: a diagram with values; a chart or table shows those")
+        if self.accesses:
+            raise FigureError(f"{self.id}: a diagram that reads {self.accesses[0].run}")
+        if made.draw is None or made.scene is None:
+            raise FigureError(f"{self.id}: a diagram without a drawing")
 
     def _check_measured(self, value: Value) -> None:
         """Every run of a value was read; a time is none of a shared GPU."""

@@ -69,6 +69,12 @@ _MEASURED = re.compile(
     r"|our (?:own )?(?:\w+ )?(?:runs?|logs?))\b",
     re.IGNORECASE,
 )
+# A diagram shows how parts work together; how fast or how well they do is for figures with values.
+_JUDGES = re.compile(
+    r"\b(?:faster|slower|quicker|cheaper|better|worse|best|worst|fastest|slowest|outperforms?|beats?"
+    r"|improves?|improved|speed-?ups?|measured|measures|reported|published)\b",
+    re.IGNORECASE,
+)
 _REPORTED = re.compile(r"\b(?:reported|published|reports|publishes)\b", re.IGNORECASE)
 
 
@@ -131,6 +137,11 @@ def sentence_errors(text: str, strengths: Sequence[Strength], *, numbers: bool =
         if match:
             errors.append(f"is {only} and says {match.group()!r}")
     return errors + (_most_errors(text, strengths) if numbers else [])
+
+
+def diagram_errors(text: str) -> list[str]:
+    """What the title, claim or caption of a diagram says that no diagram can show."""
+    return [f"is of a diagram and says {match.group()!r}" for match in _JUDGES.finditer(text)]
 
 
 def _count_errors(text: str, strengths: Sequence[Strength]) -> list[str]:

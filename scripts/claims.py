@@ -104,19 +104,31 @@ def check_claims(pages: Pages, exempt: Mapping[str, exemptions.Exemptions], repo
                     report.error(path, line, text)
             if figure is None:
                 continue
+            for problem in diagram_problems(figure, template):
+                report.error(path, line, f"{key} of {figure_id} {problem}")
             names = figblocks.holes(template)
             for name in names:
                 if name in figure.values:
                     pages.used[figure_id].add(name)
                     report.count("numbers in claims")
                 else:
-                    known = ", ".join(sorted(figure.values))
+                    known = ", ".join(sorted(figure.values)) or "no values"
                     text = f"{key} of {figure_id} asks for {{{name}}}; the figure has {known}"
                     report.error(path, line, text)
             if set(names) <= set(figure.values):
                 report.count("claims", key == "claim")
                 for problem in sentence_problems(figure, key, template):
                     report.error(path, line, f"{key} of {figure_id} {problem}")
+
+
+def diagram_problems(figure: Any, template: str) -> list[str]:
+    """A diagram has no values, so its sentences state no measured-looking number, exempt or not."""
+    if figure.tier != "diagram":
+        return []
+    spans = findnumbers.find_measured(figblocks.blanked(template))
+    return [
+        f"states {template[start:end]!r}, and a diagram shows no number" for start, end in spans
+    ]
 
 
 def sentence_problems(figure: Any, key: str, template: str) -> list[str]:
@@ -130,7 +142,7 @@ def sentence_problems(figure: Any, key: str, template: str) -> list[str]:
         problem = context.problem(text, start, end, unit, context.nouns_of(value))
         if problem:
             found.append(f"states {{{name}}} and {problem}")
-    if key == "claim":
+    if key == "claim" or figure.tier == "diagram":
         return found + figure.wording_errors(text, [name for name, _, _ in spans])
     return found + wording.sentence_errors(text, [figure.strength])
 
@@ -168,7 +180,7 @@ def _check_number(
         return  # its block has an error of its own
     value = figure.values.get(name)
     if value is None:
-        known = ", ".join(sorted(figure.values))
+        known = ", ".join(sorted(figure.values)) or "none"
         report.error(path, link.line, f"link {link.href!r}: no value {name!r}; there are {known}")
         return
     pages.used[figure_id].add(name)

@@ -76,7 +76,12 @@ def plain_table(table_id: str, rows: list[list[str]], tier: str, title: str = ""
 
 
 def badges(figure: Any) -> str:
-    """Tier, strength and setup badges."""
+    """Tier, strength and setup badges; of a diagram what it was drawn from."""
+    if figure.tier == "diagram":
+        return (
+            '<li class="badge badge-plain"><span class="badge-key">diagram</span> '
+            f"{escape(figure.strength_text)}</li>"
+        )
     css = "badge-reported" if figure.tier == "reported" else "badge-measured"
     items = [("tier", css, figure.tier), ("strength", "badge-strength", figure.strength_text)]
     items += [("setup", "badge-setup", text) for text in figure.setup_texts]
@@ -114,7 +119,7 @@ def block(shown: FigureBlock, figure: Any, data_href: str, source: str = "") -> 
         f'<p class="fig-caption">{caption}</p>' if caption else "",
         f'<ul class="fig-badges">{badges(figure)}</ul>',
         f'<p class="fig-source"><a href="{escape(data_href)}" download>Data (CSV)</a>'
-        f" · recompute: <code>{escape(figure.recompute)}</code>"
+        + (f" · recompute: <code>{escape(figure.recompute)}</code>" if figure.recompute else "")
         + (f" · source: {escape(source)}" if source else "")
         + "</p>",
         "</figcaption>",

@@ -32,7 +32,7 @@ def figure_index(pages: claims.Pages) -> str:
 
 
 def claim_ledger(pages: claims.Pages) -> str:
-    """One row a number that a page states: page, number, value, computed text, tier, runs."""
+    """One row a number that a page states, and one a diagram, whose claim has no number."""
     rows = [["page", "stated", "value", "computed", "tier", "runs"]]
     for path, chapter in pages.chapters.items():
         for (shown_on, figure_id), block in pages.blocks.items():
@@ -52,6 +52,21 @@ def claim_ledger(pages: claims.Pages) -> str:
         "# Claim ledger\n\nEvery number that a page states, and what it rests on. "
         "Made when the site is built.\n\n"
     )
+    return head + markdown(rows) + "\n" + _diagrams(pages)
+
+
+def _diagrams(pages: claims.Pages) -> str:
+    """The claims of the diagrams, which state no number: page, claim, tier, what it rests on."""
+    rows = [["page", "claim", "tier", "rests on"]]
+    for (path, figure_id), block in pages.blocks.items():
+        figure = pages.figures.get(figure_id)
+        if figure is not None and figure.tier == "diagram":
+            title = str(pages.chapters[path].front.get("title", path))
+            link = f"[{title}]({_page(path)}#{figure_id})"
+            rows.append([link, block.claim, figure.tier, figure.strength_text])
+    if len(rows) == 1:
+        return ""
+    head = "\n## Claims of diagrams\n\nA diagram shows how parts work together, and no number.\n\n"
     return head + markdown(rows) + "\n"
 
 

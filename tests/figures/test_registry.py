@@ -181,3 +181,47 @@ def test_a_changed_number_in_a_summary_changes_the_value():
         after = registry.build("fig-1-1-h200-steps").values["first"]
     assert after.number == pytest.approx(before.number + 1)
     assert registry.build("fig-1-1-h200-steps").values["first"] == before
+
+
+def diagram(read=None, **change):
+    with evidence.recording() as accesses:
+        if read:
+            read()
+    parts = {"values": (), "draw": print, "scene": print, "drawn_from": ("code", "manual")}
+    return BuiltFigure("fig-x", Figure("Boxes.", rows=[{"a": 1}], **(parts | change)), accesses)
+
+
+def test_a_diagram_has_a_tier_of_its_own_and_no_number():
+    made = diagram()
+    assert (made.tier, made.values, made.runs, made.recompute) == ("diagram", {}, (), "")
+    assert made.strength_text == (
+        "drawn from Miles code of 2026-08-21, commit 31f1ca961 and GB10 manual, Miles of 2026-10-15"
+    )
+    assert made.table is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"values": [value(runs=())]}, "a diagram with values"),
+        ({"drawn_from": ("memory",)}, "drawn from 'memory', which is no known source"),
+        ({"draw": None, "columns": {"a": "A"}}, "a diagram without a drawing"),
+        ({"scene": None}, "a diagram without a drawing"),
+    ],
+)
+def test_a_diagram_that_breaks_its_form_is_refused(change, message):
+    with pytest.raises(FigureError, match=message):
+        diagram(**change)
+
+
+def test_a_diagram_that_reads_a_run_is_refused(lab):
+    run = evidence.run(lab("a"))
+    with pytest.raises(FigureError, match="a diagram that reads synthetic/a"):
+        diagram(read=lambda: run.column("train/loss"))
+
+
+@pytest.mark.parametrize("word", ["faster", "better", "measured", "published"])
+def test_a_diagram_may_not_judge(word):
+    made = diagram()
+    assert made.wording_errors("Each request always goes through the router.") == []
+    assert made.wording_errors(f"This way is {word}.") == [f"is of a diagram and says '{word}'"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from minirepo import OTHER, PAGE, FakeBook, FakeFigure, value
+from minirepo import DIAGRAM, OTHER, PAGE, FakeBook, FakeFigure, value
 
 from scripts.tree import Tree
 
@@ -19,6 +19,15 @@ def figure():
         value("share", (40.2, 44.6), "percent", 0, kind="share"),
     )
     return FakeFigure("fig-a-steps", {v.name: v for v in values})
+
+
+@pytest.fixture
+def diagram(book):
+    """The figure that DIAGRAM shows, in the registry."""
+    text = "drawn from the code"
+    made = FakeFigure("fig-d", {}, tier="diagram", runs=(), strength_text=text, recompute="")
+    book.figures[made.id] = made
+    return made
 
 
 @pytest.fixture

@@ -27,6 +27,14 @@ claim: In one {steps}-step run the first step took {first}.
 caption: Bars are whole steps.
 ```
 """
+DIAGRAM = """
+```figure
+id: fig-d
+title: The way of a request
+claim: Each request goes through the router.
+caption: The code of one version.
+```
+"""
 OTHER = """# Other
 
 It took [233 s](one.md#fig-a-steps:first).

@@ -1,7 +1,7 @@
 """Each claim rule, broken once: the check fails and names file, line and numbers."""
 
 import pytest
-from minirepo import OTHER, PAGE, FakeFigure, line_of, value
+from minirepo import DIAGRAM, OTHER, PAGE, FakeFigure, line_of, value
 
 from scripts import claims
 from scripts.figuredata import BookError
@@ -344,3 +344,26 @@ def test_the_outcome_of_a_page_may_not_be_general(repo, book):
 def test_an_exemption_ends_where_its_text_ends(repo, book):
     page = PAGE + "\nIt writes 32 prompts/s.\n"
     only(problems(repo(page), book), "number without evidence: '32 prompts'")
+
+
+def test_a_diagram_states_no_number_and_is_linked_as_a_whole(repo, book, diagram):
+    page = PAGE + DIAGRAM + "\nThe [drawing](#fig-d) shows it.\n"
+    assert problems(repo(page), book) == []
+
+
+@pytest.mark.parametrize("key", ["title: The way", "claim: Each", "caption: The code"])
+def test_a_number_with_a_unit_in_a_diagram_is_an_error_exempt_or_not(repo, book, diagram, key):
+    entry = '  - {text: "17 s", reason: "a limit of the code"}\n---\n# One'
+    page = PAGE.replace("---\n# One", entry) + DIAGRAM.replace(key, f"{key} 17 s")
+    what = f"{key.partition(':')[0]} of fig-d states '17 s', and a diagram shows no number"
+    only(problems(repo(page), book), f":{line_of(page, key)}:", what)
+
+
+def test_a_hole_in_the_claim_of_a_diagram_is_an_error(repo, book, diagram):
+    page = PAGE + DIAGRAM.replace("Each request", "Each of {requests}")
+    only(problems(repo(page), book), "asks for {requests}; the figure has no values")
+
+
+def test_a_link_to_a_value_of_a_diagram_is_an_error(repo, book, diagram):
+    page = PAGE + DIAGRAM + "\nIt took [17 s](#fig-d:first).\n"
+    only(problems(repo(page), book), "no value 'first'; there are none")

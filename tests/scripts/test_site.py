@@ -3,7 +3,7 @@
 import hashlib
 
 import pytest
-from minirepo import OTHER, PAGE
+from minirepo import DIAGRAM, OTHER, PAGE
 
 from scripts import claims, figurehtml, generated, render, sitecheck, tables
 from scripts.chapters import ChapterError
@@ -44,6 +44,25 @@ def test_badges_data_and_recompute_command_stand_under_a_figure(pages):
         assert part in text
     assert 'href="data/fig-a-steps.csv"' in text
     assert "<code>make check-claims</code>" in text
+
+
+def test_a_diagram_says_what_it_was_drawn_from_and_offers_no_command(repo, book, diagram):
+    source = PAGE + DIAGRAM
+    found = claims.load(tree := repo(source), report := Report())
+    claims.build_figures(found, book, report)
+    text = rendered((tree, found), source=source)
+    text = text[text.index('id="fig-d"') :]
+    assert '<span class="badge-key">diagram</span> drawn from the code</li>' in text
+    assert 'href="data/fig-d.csv"' in text
+    assert "recompute" not in text
+    assert "badge-measured" not in text
+    row = "Each request goes through the router. | diagram | drawn from the code"
+    assert row in generated.figure_index(found)
+    assert f"{row} |" in generated.claim_ledger(found).partition("## Claims of diagrams")[2]
+
+
+def test_a_ledger_without_diagrams_has_no_part_for_them(pages):
+    assert "diagram" not in generated.claim_ledger(pages[1])
 
 
 def test_a_number_link_says_value_tier_and_run(pages):
