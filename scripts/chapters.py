@@ -69,13 +69,15 @@ class Link:
 class Block:
     """One paragraph, heading, table cell or HTML block as plain text.
 
-    Inline code stands in `text` without its back-ticks; `code` lists its spans. `cell` is true for
+    Inline code stands in `text` without its back-ticks; `code` lists its spans, `strong` those of
+    bold text. `cell` is true for
     a cell of a table, and `column` is the head of its column.
     """
 
     text: str = ""
     links: list[Link] = field(default_factory=list)
     code: list[tuple[int, int]] = field(default_factory=list)
+    strong: list[tuple[int, int]] = field(default_factory=list)
     heading: bool = False
     cell: bool = False
     column: str = ""
@@ -153,6 +155,7 @@ def _fill_block(block: Block, token: Token, first_line: int) -> None:
     line = first_line
     block._lines[0] = line
     open_links: list[tuple[str, int, int]] = []
+    bold: list[int] = []
 
     def add(text: str) -> None:
         block.text += text
@@ -169,6 +172,10 @@ def _fill_block(block: Block, token: Token, first_line: int) -> None:
             href, start, at = open_links.pop()
             end = len(block.text)
             block.links.append(Link(at, block.text[start:end], href, start, end))
+        elif child.type == "strong_open":
+            bold.append(len(block.text))
+        elif child.type == "strong_close":
+            block.strong.append((bold.pop(), len(block.text)))
         elif child.type == "code_inline":
             start = len(block.text)
             add(child.content)

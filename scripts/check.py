@@ -31,6 +31,7 @@ NEVER_CHECKED = (
     ("addresses outside the site", "nothing is fetched"),
     ("docker commands of the chapters", "parsed, never run"),
     ("tests marked slow", "they start many programs or read long logs: make check-slow"),
+    ("what the labs print", "executed and compared by make check-labs"),
     ("a real container engine", "needs root and packages: make check-containers"),
 )
 _TESTS = re.compile(r"(\d+) (passed|failed|error|errors|xfailed|xpassed|skipped|deselected)")
@@ -168,9 +169,12 @@ CHECKS: dict[str, Callable[[Path], Report]] = {
     "claims": reports("claims"),
     "figures": reports("drawings"),
     "listings": reports("listings"),
+    "labs": reports("labs"),
     "commands": reports("commands"),
     "spelling": reports("spelling"),
     "prose": reports("prose"),
+    "terms": reports("terms"),
+    "sources": reports("sources"),
     "site": site,
     "hygiene": reports("hygiene"),
 }

@@ -8,7 +8,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from scripts import make_kit
+from scripts import (
+    flagtables,
+    glossary,
+    insidetables,
+    levertables,
+    make_kit,
+    memorytables,
+    placementtables,
+    recipetables,
+    sourcetables,
+)
 from scripts.guardtables import guard_cases, guard_rules
 from scripts.metrictables import metrics_without_ranges, run_record
 from scripts.tree import Tree
@@ -68,6 +78,14 @@ TABLES: dict[str, Callable[[Tree], list[list[str]]]] = {
     "guard-cases": guard_cases,
     "run-record": run_record,
     "metrics-without-ranges": metrics_without_ranges,
+    **memorytables.TABLES,
+    **levertables.TABLES,
+    **placementtables.TABLES,
+    **insidetables.TABLES,
+    **flagtables.TABLES,
+    **recipetables.TABLES,
+    **sourcetables.TABLES,
+    **glossary.TABLES,
 }
 
 
