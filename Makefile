@@ -3,11 +3,14 @@ PY ?= python3
 VENV := .venv
 BIN := $(VENV)/bin/python
 READY := $(VENV)/.ready
+LABS := .venv-labs
+LABS_BIN := $(LABS)/bin/python
+LABS_READY := $(LABS)/.ready
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env site check check-claims check-slow check-containers test format outputs kit bench clean
+.PHONY: help env site check check-claims check-slow check-labs check-containers test format outputs labs kit bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -19,6 +22,12 @@ $(READY): requirements.lock
 	@test -x $(BIN) || $(PY) -m venv $(VENV)
 	$(BIN) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r requirements.lock
 	@touch $(READY)
+
+$(LABS_READY): requirements-labs.lock
+	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PY=/path/to/python3" >&2; exit 2; }
+	@test -x $(LABS_BIN) || $(PY) -m venv $(LABS)
+	$(LABS_BIN) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r requirements-labs.lock
+	@touch $(LABS_READY)
 
 site: $(READY) ## build the manual into site/
 	@$(BIN) -m scripts.render --site site
@@ -32,6 +41,10 @@ check-claims: $(READY) ## check only evidence, claims, listings and commands
 check-slow: $(READY) ## the tests that start many programs, wait for them, or read long logs
 	@$(BIN) -m pytest -m slow --numprocesses=5
 
+check-labs: $(LABS_READY) ## execute the notebooks and compare what they print (own environment)
+	@$(LABS_BIN) -m pytest -p no:cacheprovider tests/labs
+	@$(LABS_BIN) -m scripts.run_labs
+
 check-containers: $(READY) ## test the kit against a real container engine (needs root)
 	@$(BIN) -m pytest tests/containers
 
@@ -44,6 +57,9 @@ format: $(READY) ## format the code
 
 outputs: $(READY) ## write the command outputs that the chapters print anew
 	@$(BIN) -m scripts.outputs
+
+labs: $(LABS_READY) ## execute the notebooks and store what they print
+	@$(LABS_BIN) -m scripts.run_labs --store
 
 kit: $(READY) ## pack the capture kit into dist/miles-kit.pyz
 	@$(BIN) -m scripts.make_kit

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from figures import citations
-from scripts import claims, figurehtml, generated, listinghead, listings, make_kit, tables
+from scripts import claims, figurehtml, generated, labs, listinghead, listings, make_kit, tables
 from scripts.chapters import Chapter, ChapterError, Fence, fields
 from scripts.figuredata import open_book
 from scripts.report import Report
@@ -135,6 +135,7 @@ def page(tree: Tree, chapter: Chapter, source: str, pages: claims.Pages) -> str:
     """The Markdown of one page with its fences replaced. ChapterError names what cannot be."""
     lines = source.replace("\r\n", "\n").split("\n")
     out: list[str] = []
+    printed = iter(labs.stored_outputs(tree, chapter) if labs.is_lab(chapter.path) else [])
     at = 0
     for fence in chapter.fences:
         start = fence.line - 1
@@ -148,9 +149,11 @@ def page(tree: Tree, chapter: Chapter, source: str, pages: claims.Pages) -> str:
             out += ["", _table(tree, chapter, fence), ""]
         else:
             out += lines[start:end]
+            out += labs.shown(next(printed)) if labs.is_cell(chapter.path, fence) else []
         at = end
     out += [link_numbers(text, pages, chapter.path) for text in lines[at:]]
-    return "\n".join(out)
+    text = "\n".join(out)
+    return labs.with_download(text, chapter.path) if labs.is_lab(chapter.path) else text
 
 
 def docs(tree: Tree, book: Any, report: Report) -> Output:
@@ -168,6 +171,8 @@ def docs(tree: Tree, book: Any, report: Report) -> Output:
             continue
         output.files[page_name(path)] = text.encode()
         output.figures[page_name(path)] = len(chapter.of("figure"))
+    for path in labs.notebooks(tree):
+        output.files[page_name(path)] = tree.read(path)
     for figure_id, figure in pages.figures.items():
         output.files[f"data/{figure_id}.csv"] = figure.csv().encode()
     output.files["figure-index.md"] = generated.figure_index(pages).encode()

@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 _SKIPPED = {
     ".git",
     ".venv",
+    ".venv-labs",
+    ".ipynb_checkpoints",
     "build",
     "site",
     "dist",
