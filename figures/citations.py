@@ -10,7 +10,7 @@ from typing import Any
 
 from figures import reported
 from figures.evidence import Access, EvidenceError, parse_toml, read, record
-from figures.values import Value, kind_of
+from figures.values import Value, kind_of, rounded
 
 PATH = "manuals/sources.toml"
 PREFIX = "sources:"  # of the places and quantities of cited values
@@ -178,7 +178,7 @@ def _value(where: str, entry: Mapping[str, Any], printed: Mapping[str, Any]) -> 
         raise EvidenceError(f"{where}: id = {name!r} is no lower-case name with dashes")
     unit, noun = entry.get("unit"), entry.get("noun", "")
     if "gb10" in entry:
-        if {"number", "low", "high", "digits"} & set(entry):
+        if {"number", "low", "high"} & set(entry):
             raise EvidenceError(f"{where}: gb10 gives the number already")
         if entry["gb10"] not in printed:
             raise EvidenceError(
@@ -189,10 +189,14 @@ def _value(where: str, entry: Mapping[str, Any], printed: Mapping[str, Any]) -> 
         unit = base["unit"] if unit is None else unit
         if power := entry.get("power", 0):
             number, digits = number * 10**power, 0
+        digits = entry.get("digits", digits)
     else:
         number, digits = _number(where, entry), entry.get("digits")
-        if not isinstance(digits, int) or isinstance(digits, bool):
-            raise EvidenceError(f"{where}: digits = {digits!r} is no whole number")
+    if not isinstance(digits, int) or isinstance(digits, bool):
+        raise EvidenceError(f"{where}: digits = {digits!r} is no whole number")
+    for end in number if isinstance(number, tuple) else (number,):
+        if float(rounded(end, digits)) != end:
+            raise EvidenceError(f"{where}: {end!r} has more than {digits} decimals")
     if not isinstance(unit, str) or not isinstance(noun, str):
         raise EvidenceError(f"{where}: unit = {unit!r}, noun = {noun!r}: both must be texts")
     about = entry.get("about", False)

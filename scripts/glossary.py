@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from markdown.extensions.toc import slugify
+
 from scripts import navigation
 from scripts.chapters import Block, Chapter, parse
 from scripts.tree import Tree, toml
@@ -98,7 +100,7 @@ def read(tree: Tree) -> list[Term]:
         raise GlossaryError(0, f"not TOML: {error}") from None
     lines = [n for n, row in enumerate(text.splitlines(), 1) if row.strip() == "[[term]]"]
     entries = whole.get("term", [])
-    if whole.get("schema") != 1 or not entries or len(entries) != len(lines):
+    if set(whole) != {"schema", "term"} or whole["schema"] != 1 or len(entries) != len(lines):
         raise GlossaryError(0, "needs schema = 1, and a line [[term]] before each term")
     terms = [_entry(line, entry) for line, entry in zip(lines, entries, strict=True)]
     seen: dict[str, str] = {}
@@ -120,18 +122,12 @@ def introduction(chapter: Chapter, term: Term) -> Block | None:
     return None
 
 
-def slug(heading: str) -> str:
-    """The id that the site gives a heading, as the toc extension of Python-Markdown makes it."""
-    plain = heading.encode("ascii", "ignore").decode()
-    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower())
-
-
 def heading_ids(chapter: Chapter) -> Iterator[tuple[int, str]]:
     """(line, id) of each heading of a page; a second one of the same name gets `_1`."""
     seen: Counter[str] = Counter()
     for block in chapter.blocks:
         if block.heading:
-            name = slug(block.text)
+            name = slugify(block.text, "-")
             yield block.line_at(0), f"{name}_{seen[name]}" if seen[name] else name
             seen[name] += 1
 

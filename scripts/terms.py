@@ -5,7 +5,7 @@ comes earlier may use it when its first use is a link to the glossary or to the 
 it. Headings, code, tables that are made from data and the texts of other links are no uses, and
 neither are the uses of a term that is an ordinary word too (`common`).
 Bold of one to three words inside a sentence introduces a term, so it must be one; bold that begins
-a paragraph or a list item is free, since it is a heading.
+a paragraph or a list item is free, and so is bold that ends like a sentence: both are headings.
 
 `python3 -m scripts.terms` prints the problems.
 Exit codes: 0 fine, 1 something is wrong, 2 bad usage, 3 inspected nothing.
@@ -62,7 +62,8 @@ def bold_words(block: Block) -> Iterator[tuple[int, str]]:
         text = block.text[start:end].strip()
         if any(first < end and start < last for first, last in block.code):
             continue
-        if _OF_A_SENTENCE.search(block.text[:start]) and len(text.split()) <= MOST_WORDS:
+        heading = not _OF_A_SENTENCE.search(block.text[:start]) or text.endswith((".", ":", "?"))
+        if not heading and len(text.split()) <= MOST_WORDS:
             yield start, text
 
 

@@ -73,6 +73,7 @@ def test_a_number_of_the_lab_is_not_typed_a_second_time():
         (whole(value=[ENTRY["value"][0]] * 2), "value a-paper.cost is given twice"),
         (with_value(number="4.8"), "source a-paper: value cost: number = '4.8' is no number"),
         (with_value(low=1), "needs number, or low and high, or gb10; has ['low', 'number']"),
+        (with_value(digits=0), "value cost: 4.8 has more than 0 decimals"),
         (with_value(digits=None), "digits = None is no whole number"),
         (with_value(unit=None), "unit = None"),
         (with_value(what=""), "no what"),
