@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from figures.registry import Figure, figure
-from figures.sources import published
+from figures.sources import cited, published
+from figures.values import Value
 
-# entry, what, name of the value, id in reported.toml, kind, unit (None: that of the source). The
-# 503 lines of the source are failed requests.
+# entry, what, name of the value, where it stands, kind, unit (None: that of the source). It stands
+# in reported.toml of the GB10 lab or, as SOURCE.VALUE, in sources.toml. The 503 lines of the lab
+# are failed requests.
 _ROWS = (
     ("reward import", "time the job stayed up", "import_hours", "import-test-hours", "time", None),
     ("reward import", "503 lines in that time", "import_503", "import-test-503", "count", ""),
@@ -16,23 +18,61 @@ _ROWS = (
     ("low fraction", "KV cache", "kv", "fraction-check-tokens", "count", None),
     ("low fraction", "first rollout", "rollout_low", "fraction-check-rollout-0", "time", None),
     ("a higher fraction", "first rollout", "rollout", "fraction-025-rollout-0", "time", None),
-    ("fractional reward", "advantage of each answer", "leak", "advantage-leak", "metric", None),
-    ("open requests", "open requests, fewer", "open_low", "client-open-low", "count", ""),
-    ("open requests", "client cost with them", "cost_low", "client-cost-256", "time", None),
-    ("open requests", "open requests, more", "open_high", "client-open-high", "count", ""),
-    ("open requests", "client cost with them", "cost_high", "client-cost-1536", "time", None),
+    (
+        "fractional reward",
+        "advantage of each answer",
+        "leak",
+        "miles-issue-fractional-rewards.advantage",
+        "metric",
+        None,
+    ),
+    (
+        "open requests",
+        "open requests, fewer",
+        "open_low",
+        "miles-issue-client-cost.open-few",
+        "count",
+        "",
+    ),
+    (
+        "open requests",
+        "client cost with them",
+        "cost_low",
+        "miles-issue-client-cost.cost-few",
+        "time",
+        None,
+    ),
+    (
+        "open requests",
+        "open requests, more",
+        "open_high",
+        "miles-issue-client-cost.open-many",
+        "count",
+        "",
+    ),
+    (
+        "open requests",
+        "client cost with them",
+        "cost_high",
+        "miles-issue-client-cost.cost-many",
+        "time",
+        None,
+    ),
 )
 
 _NOUNS = {"import_503": "failed requests|requests|lines"}
 
 
+def _value(name: str, place: str, kind: str, unit: str | None) -> Value:
+    if "." in place:
+        return cited(name, place, kind=kind, unit=unit)
+    return published(name, "gb10", place, kind=kind, unit=unit, noun=_NOUNS.get(name, ""))
+
+
 @figure("fig-7-1-reported")
 def reported_numbers() -> Figure:
     """One row a published number: the entry that cites it, what it is, and the number."""
-    values = [
-        published(name, "gb10", value_id, kind=kind, unit=unit, noun=_NOUNS.get(name, ""))
-        for _, _, name, value_id, kind, unit in _ROWS
-    ]
+    values = [_value(*row[2:]) for row in _ROWS]
     return Figure(
         shape="A table of published values, one row each.",
         values=values,

@@ -96,7 +96,7 @@ def badges(figure: Any) -> str:
 
 
 def block(shown: FigureBlock, figure: Any, data_href: str, source: str = "") -> str:
-    """The whole figure. `data_href` is the CSV file as seen from the page."""
+    """The whole figure. `data_href` is the CSV file as seen from the page; `source` is HTML."""
     texts = {name: value.text for name, value in figure.values.items()}
     claim_text = figblocks.fill(shown.claim, texts)
     title_text = figblocks.fill(shown.title, texts)
@@ -120,7 +120,7 @@ def block(shown: FigureBlock, figure: Any, data_href: str, source: str = "") -> 
         f'<ul class="fig-badges">{badges(figure)}</ul>',
         f'<p class="fig-source"><a href="{escape(data_href)}" download>Data (CSV)</a>'
         + (f" · recompute: <code>{escape(figure.recompute)}</code>" if figure.recompute else "")
-        + (f" · source: {escape(source)}" if source else "")
+        + (f" · source: {source}" if source else "")
         + "</p>",
         "</figcaption>",
         "</figure>",

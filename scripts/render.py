@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import html
 import os
 import posixpath
 import re
@@ -21,7 +22,18 @@ from pathlib import Path
 from typing import Any
 
 from figures import citations
-from scripts import claims, figurehtml, generated, labs, listinghead, listings, make_kit, tables
+from scripts import (
+    claims,
+    figurehtml,
+    generated,
+    labs,
+    listinghead,
+    listings,
+    make_kit,
+    navigation,
+    sourcetables,
+    tables,
+)
 from scripts.chapters import Chapter, ChapterError, Fence, fields
 from scripts.figuredata import open_book
 from scripts.report import Report
@@ -112,22 +124,27 @@ def _figure(tree: Tree, chapter: Chapter, fence: Fence, pages: claims.Pages) -> 
         raise ChapterError(chapter.path, fence.line, f"figure {figure_id!r} was not built")
     up = "../" * page_name(chapter.path).count("/")
     try:
-        return figurehtml.block(shown, figure, f"{up}data/{figure_id}.csv", source_of(tree, figure))
+        source = source_of(tree, figure, chapter.path)
+        return figurehtml.block(shown, figure, f"{up}data/{figure_id}.csv", source)
     except KeyError as error:
         raise ChapterError(chapter.path, fence.line, f"no value {error} in {figure_id}") from None
 
 
-def source_of(tree: Tree, figure: Any) -> str:
-    """The source of a figure's reported values: from sources.toml, or the lab.toml of their lab."""
+def source_of(tree: Tree, figure: Any, page: str) -> str:
+    """Where a figure's reported values come from, as HTML: a source of sources.toml with a link to
+    its row, or what the lab.toml of their lab says.
+    """
     labs = sorted({a.run.partition("/")[0] for a in figure.accesses if a.tier == "reported"})
     found = []
     for lab in labs:
         if lab.startswith(citations.PREFIX):
-            found.append(citations.source(lab.removeprefix(citations.PREFIX)).title)
+            source = citations.source(lab.removeprefix(citations.PREFIX))
+            href = navigation.relative(page, sourcetables.PAGE).replace(".md", ".html")
+            found.append(f'<a href="{href}#{source.id}">{html.escape(source.title)}</a>')
             continue
         path = f"capture/gpu/out-{lab}/lab.toml"
         record = toml(tree.text(path)).get("lab", {}) if tree.exists(path) else {}
-        found.append(str(record.get("source", lab)))
+        found.append(html.escape(str(record.get("source", lab))))
     return "; ".join(found)
 
 

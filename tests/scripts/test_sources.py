@@ -150,3 +150,17 @@ def test_every_rank_of_the_file_has_a_table_on_the_page_of_sources():
     shown = {fence.content.split()[1] for fence in page.of("table")}
     ranks = {source.rank for source in sourcetables.read(here)}
     assert {f"sources-rank-{rank}" for rank in ranks} <= shown
+
+
+def test_the_source_line_of_a_figure_leads_to_the_row_of_its_source():
+    from figures import registry
+    from scripts import render
+    from scripts.tree import ROOT
+
+    figure = registry.build("fig-7-1-reported")
+    for page, href in (
+        ("manuals/index.md", "miles-101/reference-sources.html"),
+        ("manuals/miles-101/7-1-troubleshooting.md", "reference-sources.html"),
+    ):
+        line = render.source_of(Tree(ROOT), figure, page)
+        assert f'<a href="{href}#miles-issue-client-cost">Miles issue tracker: ' in line
