@@ -171,6 +171,7 @@ CHECKS: dict[str, Callable[[Path], Report]] = {
     "listings": reports("listings"),
     "labs": reports("labs"),
     "commands": reports("commands"),
+    "flags": reports("flagtables"),
     "spelling": reports("spelling"),
     "prose": reports("prose"),
     "terms": reports("terms"),
