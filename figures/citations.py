@@ -14,13 +14,8 @@ from figures.values import Value, kind_of, rounded
 
 PATH = "manuals/sources.toml"
 PREFIX = "sources:"  # of the places and quantities of cited values
-RANKS = {
-    1: "Runs",
-    2: "Code",
-    3: "Documentation and release notes",
-    4: "Issue trackers",
-    5: "Papers and posts",
-}
+# runs, code, Miles documentation and release notes, Miles tracker, papers and other projects
+RANKS = range(1, 6)
 LAB = "gb10"  # the lab whose reported.toml a value may name with `gb10 =`
 
 _OF_EXPERIMENTS = ("paper", "post", "report", "pull request")  # their numbers rest on hardware
