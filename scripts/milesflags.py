@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 FLAGS_FILE = "manuals/data/miles-flags.yaml"
+HOOKS_FILE = "manuals/data/miles-hooks.yaml"  # flags that take an import path, same commit
 _SINCE = re.compile(r"#\s*since\s+(\d{4}-\d{2}(?:-\d{2})?):\s*(--[\w-]+)")
 _NUMBERS = {"int": int, "float": float}
 
@@ -23,6 +24,17 @@ class Flags:
     date: str
     entries: dict[str, dict[str, Any]]
 
+    def entry(self, flag: str) -> dict[str, Any] | None:
+        """The entry of a flag, or of the family `--name-*` whose text names that flag."""
+        if flag in self.entries:
+            return self.entries[flag]
+        for name, entry in self.entries.items():
+            if name.endswith("*") and flag.startswith(name[:-1]):
+                told = " ".join([str(entry.get("meaning", "")), *entry.get("constraints", [])])
+                if flag in re.findall(r"--[\w-]+", told):
+                    return entry
+        return None
+
 
 @lru_cache(maxsize=4)
 def read(data: bytes) -> Flags:
@@ -30,6 +42,13 @@ def read(data: bytes) -> Flags:
     whole = yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     when = str(whole["header"]["source"]["commit_date"])
     return Flags(when, {flag["name"]: flag for flag in whole["flags"]})
+
+
+def with_hooks(flags: Flags, data: bytes) -> Flags:
+    """The flag list with the hooks of their facts file, which take any text."""
+    whole = yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    hooks = {hook["flag"]: {"name": hook["flag"], "type": "str"} for hook in whole["hooks"]}
+    return Flags(flags.date, hooks | flags.entries)
 
 
 def since(text: str, flags: Flags) -> tuple[set[str], list[str]]:
@@ -59,7 +78,8 @@ def line_problems(text: str, flags: Flags, newer: set[str]) -> list[str]:
         if not word.startswith("--"):
             continue
         flag, equals, value = word.partition("=")
-        if flag not in flags.entries:
+        entry = flags.entry(flag)
+        if entry is None:
             if flag not in newer:
                 problems.append(
                     f"{flag} is no Miles flag (commit 31f1ca961) and has no `# since` line"
@@ -68,7 +88,7 @@ def line_problems(text: str, flags: Flags, newer: set[str]) -> list[str]:
         following = words[place + 1] if place + 1 < len(words) else ""
         value = value if equals else following
         if value and not value.startswith("--") and "$" not in value:
-            problems += value_problems(flag, value, flags.entries[flag])
+            problems += value_problems(flag, value, entry)
     return problems
 
 

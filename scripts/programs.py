@@ -46,6 +46,8 @@ class Programs:
             found.targets = frozenset(_TARGET.findall(tree.text("Makefile")))
         if tree.exists(milesflags.FLAGS_FILE):
             found.flags = milesflags.read(tree.read(milesflags.FLAGS_FILE))
+        if tree.exists(milesflags.HOOKS_FILE):
+            found.flags = milesflags.with_hooks(found.flags, tree.read(milesflags.HOOKS_FILE))
         return found
 
 
