@@ -74,7 +74,8 @@ def repeat() -> Figure:
         ax.set_yticks(range(len(rows)), [f"{row['runs']}\nstep {row['step']}" for row in rows])
         ax.invert_yaxis()
         ax.set_xlim(0, first.answers * 1.12)
-        ax.set_xlabel(f"answers with the same tokens, of {first.answers}")
+        what = "equal answers" if style.narrow else "answers with the same tokens"
+        ax.set_xlabel(f"{what}, of {first.answers}")
         return made
 
     return Figure(
@@ -167,6 +168,7 @@ _REPORTED = (
     ("median gap, the four runs", "gap", "det-gap", "metric", ""),
     ("width of the four medians", "width", "det-gap-width", "metric", ""),
     ("gap of step 0, both triton runs", "first", "det-gap-step-0", "metric", ""),
+    ("decimals that agree", "decimals", "det-decimals", "count", ""),
     ("runs", "runs", "det-runs", "count", ""),
     ("steps clean in all four runs", "clean", "det-clean", "count", ""),
     ("rollout without it, clean steps", "rollout", "det-default-rollout", "time", None),
