@@ -134,7 +134,8 @@ def weight_transfer(tree: Tree) -> list[list[str]]:
     """Ways in which weights reach the engines: name, when, how, trainers, limits."""
     rows = [["Method", "Take it when", "How the weights move", "Trainer", "Limits and defaults"]]
     for entry, (name, when) in paired(facts(tree, "weight_transfer"), "mode", TRANSFERS):
-        limits = sentences(entry.get("constraints"), entry.get("defaults"), entry.get("facts"))
+        told = [entry.get("constraints"), entry.get("defaults"), entry.get("facts")]
+        limits = sentences(*told) or "-"
         bucket = f"bucket {entry['bucket']}" if entry.get("bucket") else ""
         trainer = entry.get("backends", "any")
         how = sentences(entry["how"], bucket)
