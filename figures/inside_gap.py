@@ -245,7 +245,7 @@ def floors() -> Figure:
         ax.set_ylim(len(runs) - 0.5, -0.5)
         ax.set_xlim(0, max(map(max, gaps)) * 1.06)
         ax.set_xticks((0, 0.005, 0.01, 0.015, 0.02))
-        ax.set_xlabel("log-probability gap: range, and median as a point")
+        ax.set_xlabel("gap: range, median as a point")
         return made
 
     return Figure(
