@@ -25,15 +25,26 @@ class Flags:
     entries: dict[str, dict[str, Any]]
 
     def entry(self, flag: str) -> dict[str, Any] | None:
-        """The entry of a flag, or of the family `--name-*` whose text names that flag."""
+        """The entry of a flag, of a switch by its `--no-` form, or of the family `--name-*` whose
+        text names that flag.
+        """
         if flag in self.entries:
             return self.entries[flag]
+        switch = self.entries.get(f"--{flag.removeprefix('--no-')}")
+        if flag.startswith("--no-") and switch and _can_be_turned_off(switch):
+            return switch
         for name, entry in self.entries.items():
             if name.endswith("*") and flag.startswith(name[:-1]):
                 told = " ".join([str(entry.get("meaning", "")), *entry.get("constraints", [])])
                 if flag in re.findall(r"--[\w-]+", told):
                     return entry
         return None
+
+
+def _can_be_turned_off(switch: dict[str, Any]) -> bool:
+    """True for a switch that is on by default, or whose type names its `--no-` form."""
+    kind = str(switch.get("type"))
+    return "--no-x" in kind or (kind == "bool" and switch.get("default") is True)
 
 
 @lru_cache(maxsize=4)

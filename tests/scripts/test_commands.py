@@ -55,6 +55,9 @@ def programs(repo):
             {
                 "--rollout-top-p": {"type": "float"},
                 "--seed": {"type": "int"},
+                "--offload-rollout": {"type": "bool (--x / --no-x)"},
+                "--keep-fp32-master": {"type": "bool", "default": True},
+                "--use-tis": {"type": "bool", "default": False},
                 "--advantage-estimator": {"type": "str", "choices": ["grpo", "gspo"]},
             },
         ),
@@ -68,6 +71,7 @@ def problems(programs, text, language="bash"):
 
 
 GOOD = [
+    "MILES_EXTRA_ARGS='--no-offload-rollout --no-keep-fp32-master' true",
     "for x in a b; do python3 capture/gpu/kit.py summarize $x; done",
     "if true; then make site; fi",
     "{ make site; }",
@@ -139,6 +143,7 @@ BAD = [
     ("docker run --rm --name x", 11, "names no image"),
     ("docker run radixark/miles:latest python3 /root/lab/miles_grpo.py --fast", 11, "--fast"),
     ('-e MILES_EXTRA_ARGS="--rollout-topp 0.95"', 11, "--rollout-topp is no Miles flag"),
+    ("MILES_EXTRA_ARGS='--no-use-tis' true", 11, "--no-use-tis is no Miles flag"),
     ("MILES_EXTRA_ARGS='--new-flag 1' true", 11, "--new-flag is no Miles flag"),
     ("make sites", 11, "no target 'sites'"),
     ("cat capture/gpu/nothing.py", 11, "no such path"),
