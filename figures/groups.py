@@ -122,8 +122,8 @@ def h200_groups() -> Figure:
     ]
     panels = (
         ("reward", "data", reward, 1.0),
-        ("zero-variance groups, percent", "lifecycle", zero, 100.0),
-        ("tokens of a step, thousands", "engine", tokens, 0.001),
+        ("zero variance, percent", "lifecycle", zero, 100.0),
+        ("tokens, thousands", "engine", tokens, 0.001),
     )
 
     def draw(style: Style) -> Any:

@@ -5,88 +5,79 @@ from __future__ import annotations
 from figures.citations import cited
 from figures.registry import Figure, figure
 from figures.sources import published
+from figures.values import Value
 
 LOST = "lost"
-
-_IMPORT = (
-    ("import that failed", "time the job stayed up", "import_hours", "import-test-hours", None, ""),
-    (
-        "import that failed",
-        "503 lines in that time",
-        "import_503",
-        "import-test-503",
-        "",
-        "failed requests|requests|lines",
-    ),
-)
+_MOE_COLUMNS = {
+    "model": "Model",
+    "nodes": "Nodes",
+    "gpus": "GB300 GPUs a node",
+    "steps": "First steps",
+    "gap": "Gap",
+}
 
 
-@figure("fig-3-5-reported")
-def reward_faults() -> Figure:
-    """What was published of a reward that cannot be imported, and of equal fractional rewards."""
-    values = [
-        published(name, "gb10", value_id, unit=unit, noun=noun, kind="count" if noun else "time")
-        for _, _, name, value_id, unit, noun in _IMPORT
-    ]
-    rows = [
-        {"fault": row[0], "what": row[1], "published": value.text}
-        for row, value in zip(_IMPORT, values, strict=True)
-    ]
-    source = "miles-issue-fractional-rewards"
-    for what, name in (
-        ("answers of the group", "answers"),
-        ("reward of each answer", "reward"),
-        ("advantage of each answer", "advantage"),
-    ):
-        value = cited(name, f"{source}.{name}")
-        values.append(value)
-        rows.append({"fault": "equal fractional rewards", "what": what, "published": value.text})
+@figure("fig-3-4-notes")
+def release_notes() -> Figure:
+    """The jobs of the release notes v0.1.1: their machine, and that models and gaps are lost."""
+    nodes = cited("nodes", "miles-release-v0-1-1.nodes")
+    gpus = cited("gpus", "miles-release-v0-1-1.gpus-per-node")
     return Figure(
-        shape="A table of published values, one row each.",
-        values=values,
-        rows=rows,
-        columns={"fault": "Fault", "what": "What", "published": "Published"},
+        shape="A table with one row. Models, steps and gaps are lost.",
+        values=[nodes, gpus],
+        rows=[{"model": LOST, "nodes": nodes.bare, "gpus": gpus.bare, "steps": LOST, "gap": LOST}],
+        columns=_MOE_COLUMNS,
     )
 
 
-@figure("fig-3-4-reported")
-def moe_gaps() -> Figure:
-    """The gaps that the Miles team published for mixtures of experts with routing replay."""
-    notes, page = "miles-release-v0-1-1", "miles-docs-glm"
-    nodes = cited("nodes", f"{notes}.nodes")
-    gpus = cited("gpus", f"{notes}.gpus-per-node")
-    glm_nodes = cited("glm_nodes", f"{page}.nodes")
-    glm_gpus = cited("glm_gpus", f"{page}.gpus-per-node")
-    steps = cited("glm_steps", f"{page}.steps")
-    gap = cited("glm_gap", f"{page}.gap")
-    rows = [
-        {
-            "source": "release notes v0.1.1",
-            "model": LOST,
-            "nodes": nodes.text,
-            "gpus": gpus.text,
-            "steps": LOST,
-            "gap": LOST,
-        },
-        {
-            "source": "documentation, page of the model",
-            "model": "GLM-5.3-Flash",
-            "nodes": glm_nodes.text,
-            "gpus": glm_gpus.text,
-            "steps": steps.text,
-            "gap": gap.text,
-        },
+@figure("fig-3-4-glm")
+def glm_run() -> Figure:
+    """The longer run of the documentation, with routing replay."""
+    values = [
+        cited(name, f"miles-docs-glm.{value_id}")
+        for name, value_id in (
+            ("nodes", "nodes"),
+            ("gpus", "gpus-per-node"),
+            ("steps", "steps"),
+            ("gap", "gap"),
+        )
     ]
+    row = {"model": "GLM-5.3-Flash", **{value.name: value.bare for value in values}}
+    return Figure(shape="A table with one row.", values=values, rows=[row], columns=_MOE_COLUMNS)
+
+
+@figure("fig-3-5-import")
+def reward_import() -> Figure:
+    """What the GB10 lab published of a reward that could not be imported."""
+    hours = published("hours", "gb10", "import-test-hours", kind="time")
+    failed = published(
+        "failed",
+        "gb10",
+        "import-test-503",
+        kind="count",
+        unit="",
+        noun="failed requests|requests|lines",
+    )
+    return _two_columns([("time that the job stayed up", hours), ("503 lines in it", failed)])
+
+
+@figure("fig-3-5-reported")
+def equal_rewards() -> Figure:
+    """What the issue tracker says of a group with equal fractional rewards."""
+    source = "miles-issue-fractional-rewards"
+    return _two_columns(
+        [
+            ("answers of the group", cited("answers", f"{source}.answers")),
+            ("reward of each answer", cited("reward", f"{source}.reward")),
+            ("advantage of each answer", cited("advantage", f"{source}.advantage")),
+        ]
+    )
+
+
+def _two_columns(rows: list[tuple[str, Value]]) -> Figure:
     return Figure(
-        shape="A table with one row a source. Models and gaps of the release notes are lost.",
-        values=[nodes, gpus, glm_nodes, glm_gpus, steps, gap],
-        rows=rows,
-        columns={
-            "source": "Source",
-            "model": "Model",
-            "nodes": "Nodes",
-            "gpus": "GB300 GPUs a node",
-            "steps": "First steps",
-            "gap": "Gap",
-        },
+        shape="A table of published values, one row each.",
+        values=[value for _, value in rows],
+        rows=[{"what": what, "published": value.text} for what, value in rows],
+        columns={"what": "What", "published": "Published"},
     )

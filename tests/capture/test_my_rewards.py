@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import minilog as m
 import my_rewards
 import pytest
+from guardlog import HOUR, live, startup, stops
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -171,3 +173,12 @@ def test_it_needs_nothing_but_the_standard_library():
         for alias in node.names
     }
     assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
+
+
+def test_forty_four_failed_requests_in_two_hours_are_no_outage():
+    lines = startup()
+    for k in range(44):
+        lines += m.retry(HOUR + 60 + k * 7200 / 44, 1, 503)
+    assert "engine-dead" not in stops(live(*lines))
+    seconds = [60 + k * 7200 / 44 for k in range(44)]
+    assert max(sum(at <= other < at + 60 for other in seconds) for at in seconds) < 100

@@ -99,7 +99,7 @@ def test_lost_cells_stay_lost():
     assert groups[0]["gain"] == "lost"
     counts = registry.build("fig-3-2-gb10-counts").rows
     assert {row[key] for row in counts for key in ("right", "wrong")} == {"lost"}
-    assert registry.build("fig-3-4-reported").rows[0]["gap"] == "lost"
+    assert registry.build("fig-3-4-notes").rows[0]["gap"] == "lost"
 
 
 @pytest.mark.parametrize(
