@@ -17,6 +17,7 @@ GRAD = "train/grad_norm"
 REWARD = "rollout/raw_reward"
 TRAINER = "rollout/log_probs"
 _LOST = "lost"
+PAIRS = {"determ and determ2": "equal runs", "determ and plain3": "with plain3"}
 
 
 @figure("fig-4-5-repeat")
@@ -55,6 +56,7 @@ def repeat() -> Figure:
     ]
     rows = [
         {
+            "pair": PAIRS[runs],
             "runs": runs,
             "step": step,
             "answers": pair.answers,
@@ -71,7 +73,7 @@ def repeat() -> Figure:
             role = "engine" if "determ2" in row["runs"] else "outside"
             style.labelled_bar(ax, place, row["same_tokens"], role, str(row["same_tokens"]))
         ax.axvline(first.answers, color=style.colour("muted"), linewidth=0.9, linestyle=(0, (4, 2)))
-        ax.set_yticks(range(len(rows)), [f"{row['runs']}\nstep {row['step']}" for row in rows])
+        ax.set_yticks(range(len(rows)), [f"{row['pair']}, step {row['step']}" for row in rows])
         ax.invert_yaxis()
         ax.set_xlim(0, first.answers * 1.12)
         what = "equal answers" if style.narrow else "answers with the same tokens"
