@@ -32,6 +32,8 @@ FLOORS = {
     TWINS[0]: "deterministic",
     TWINS[1]: "deterministic",
 }
+# runs with steps that are neither plain nor sampled with top-p and top-k
+OTHERS = (*GROUPS.values(), *TWINS, f"{LAB}/filter", f"{LAB}/kill_noft")
 
 # what, name of the value, id in reported.toml, kind, noun
 _GB10_1 = (
@@ -261,41 +263,62 @@ def floors() -> Figure:
 
 @figure("fig-8-3-entropy")
 def entropy() -> Figure:
-    """The gap over the entropy of the same step, for three plain seeds."""
-    runs = [evidence.run(run_id) for run_id in SEEDS]
-    gaps = [run.column(GAP) for run in runs]
-    entropies = [run.column(ENTROPY, run.index) for run in runs]
-    ratios = [
-        [a / b for a, b in zip(gap, line, strict=True)]
-        for gap, line in zip(gaps, entropies, strict=True)
-    ]
-    longest = max(range(len(runs)), key=lambda at: len(gaps[at]))
-    one = [SEEDS[longest]]
+    """The gap over the entropy of the same step, for every run that finished a step."""
+    families = {"plain": SEEDS, "other settings": OTHERS, "top-p and top-k": (SAMPLER,)}
+    family = {run_id: name for name, ids in families.items() for run_id in ids}
+    every = list(family)
+    gaps, entropies, indexes = {}, {}, {}
+    for run_id in every:
+        run = evidence.run(run_id)
+        gaps[run_id] = run.column(GAP)
+        indexes[run_id] = run.index[: len(gaps[run_id])]
+        entropies[run_id] = run.column(ENTROPY, indexes[run_id])
+    ratios = {
+        run_id: [a / b for a, b in zip(gaps[run_id], entropies[run_id], strict=True)]
+        for run_id in every
+    }
+    longest = max(SEEDS, key=lambda run_id: len(gaps[run_id]))
+
+    def ratio(name: str, of: Sequence[str]) -> Value:
+        what = f"{GAP} over {ENTROPY}:range:all steps"
+        return _over(name, [ratios[run_id] for run_id in of], "", 3, what, of)
 
     def value(name: str, number: float, digits: int, what: str) -> Value:
-        return measured(name, number, "", digits, what=what, runs=one, kind="metric")
+        return measured(name, number, "", digits, what=what, runs=[longest], kind="metric")
 
     values = [
-        _over("ratio", ratios, "", 3, f"{GAP} over {ENTROPY}:range:all steps", SEEDS),
-        _over("entropy", entropies, "", 2, f"{ENTROPY}:range:all steps", SEEDS),
+        ratio("ratio", SEEDS),
+        ratio("ratio_all", every),
+        ratio("ratio_sampler", [SAMPLER]),
+        measured("runs", len(every), "runs", 0, what="runs:entropy", runs=every, kind="count"),
         value("gap_first", gaps[longest][0], 4, f"{GAP}:first step"),
         value("gap_last", gaps[longest][-1], 4, f"{GAP}:last step"),
         value("entropy_first", entropies[longest][0], 2, f"{ENTROPY}:first step"),
         value("entropy_last", entropies[longest][-1], 2, f"{ENTROPY}:last step"),
     ]
     rows = [
-        {"run": run.name, "step": step, "entropy": e, "gap": g, "ratio": q}
-        for run, line, gap, ratio in zip(runs, entropies, gaps, ratios, strict=True)
-        for step, e, g, q in zip(run.index, line, gap, ratio, strict=True)
+        {
+            "run": run_id.partition("/")[2],
+            "family": family[run_id],
+            "step": step,
+            "entropy": entropies[run_id][at],
+            "gap": gaps[run_id][at],
+            "ratio": ratios[run_id][at],
+        }
+        for run_id in every
+        for at, step in enumerate(indexes[run_id])
     ]
 
     def draw(style: Style) -> Any:
         made, ax = style.axes(3.4 if style.narrow else 2.9)
-        for which, (run, line, gap) in enumerate(zip(runs, entropies, gaps, strict=True)):
-            look = {**style.line("trainer", which), "linestyle": "none", "markersize": 5}
-            ax.plot(line, gap, label=f"{run.name}, seed {run.seed}", **look)
-        ax.set_xlim(0, max(map(max, entropies)) * 1.06)
-        ax.set_ylim(0, max(map(max, gaps)) * 1.1)
+        roles = ("trainer", "outside", "data")
+        for which, (name, ids) in enumerate(families.items()):
+            look = {**style.line(roles[which], which), "linestyle": "none", "markersize": 5}
+            x = [cell for run_id in ids for cell in entropies[run_id]]
+            y = [cell for run_id in ids for cell in gaps[run_id]]
+            ax.plot(x, y, label=name, **look)
+        ax.set_xlim(0, max(map(max, entropies.values())) * 1.06)
+        ax.set_ylim(0, max(map(max, gaps.values())) * 1.1)
         ax.set_xlabel("entropy of the step, nats per token")
         ax.set_ylabel("log-probability gap")
         made.legend(loc="outside upper left", ncols=1 if style.narrow else 3)
@@ -303,8 +326,8 @@ def entropy() -> Figure:
 
     return Figure(
         shape=(
-            "Points, one a step of three runs: the log-probability gap over the entropy. They lie "
-            "along a line through zero."
+            f"Points, one a step of {len(every)} runs: the log-probability gap over the entropy. "
+            "They lie along a line through zero, whatever the setting."
         ),
         values=values,
         rows=rows,

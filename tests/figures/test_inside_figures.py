@@ -48,7 +48,15 @@ def test_the_ratio_is_the_gap_over_the_entropy_of_the_same_step():
         entropy = stored["rollouts"]["columns"]["rollout/entropy"][at]
         assert row["ratio"] == pytest.approx(stored["steps"]["columns"][GAP][at] / entropy)
     ratios = [row["ratio"] for row in figure.rows]
-    assert figure.values["ratio"].number == (min(ratios), max(ratios))
+    assert figure.values["ratio_all"].number == (min(ratios), max(ratios))
+    plain = [row["ratio"] for row in figure.rows if row["family"] == "plain"]
+    assert figure.values["ratio"].number == (min(plain), max(plain))
+
+
+def test_the_entropy_has_every_run_with_a_step():
+    runs = {row["run"] for row in registry.build("fig-8-3-entropy").rows}
+    stored = {run_id.partition("/")[2] for run_id in evidence.run_ids("h200-miles")}
+    assert runs == {name for name in stored if evidence.run(f"h200-miles/{name}").has_step(0)}
 
 
 def test_the_first_and_last_step_are_those_of_the_run_with_the_most_steps():
