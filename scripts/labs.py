@@ -12,9 +12,11 @@ missing, outputs that no page can show, and cells in which the two files differ 
 from __future__ import annotations
 
 import ast
+import io
 import json
 import posixpath
 import re
+import tokenize
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,6 +230,31 @@ def stored_outputs(tree: Tree, chapter: Chapter) -> list[str]:
     if different:
         raise ChapterError(chapter.path, different[0], f"{different[1]}: run `make labs`")
     return [cell.printed.rstrip("\n") for cell in cells if cell.kind == "code"]
+
+
+def said(source: str) -> list[tuple[int, str]]:
+    """(line from 1, text) of what a cell says to a reader: its comments and its strings.
+
+    Numbers of the code itself are no statements, and what a cell computes and prints is compared
+    by `make check-labs`. A number typed into a string would be printed as if it were computed.
+    """
+    try:
+        tree = ast.parse(source)
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    except (SyntaxError, tokenize.TokenError):
+        return list(enumerate(source.splitlines(), start=1))
+    found = [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]
+    formats = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FormattedValue) and node.format_spec
+        for part in ast.walk(node.format_spec)
+    }
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) and id(node) not in formats else None
+        if isinstance(text, str):
+            found += list(enumerate(text.splitlines(), start=node.lineno))
+    return sorted(found)
 
 
 def is_cell(path: str, fence: Fence) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from scripts import exemptions, findnumbers
+from scripts import exemptions, findnumbers, labs
 from scripts.chapters import COMMAND_LANGUAGES, FILL, Block, Chapter, Fence, Link
 from scripts.outputs import outputs
 from scripts.report import Report
@@ -57,8 +57,8 @@ def fence_lines(chapter: Chapter) -> list[Block]:
     """Lines of code blocks in which a number is still a claim.
 
     Those are all lines of a block that nothing else checks; of a shell block its comments, what it
-    prints by itself, here-documents, and the output in a `console` block. An output block is
-    compared by tests/manuals and left out.
+    prints by itself, here-documents, and the output in a `console` block; of a lab's code cell
+    its comments and strings. An output block is compared by tests/manuals and left out.
     """
     printed = {output.printed.line for output in outputs(chapter)}
     found = []
@@ -68,6 +68,8 @@ def fence_lines(chapter: Chapter) -> list[Block]:
         lines = enumerate(fence.content.splitlines(), start=fence.line + 1)
         if fence.language in COMMAND_LANGUAGES:
             lines = enumerate(_said_by_shell(fence), start=fence.line + 1)
+        elif labs.is_cell(chapter.path, fence):
+            lines = [(fence.line + at, text) for at, text in labs.said(fence.content)]
         found += [Block.of(text, number) for number, text in lines if text.strip()]
     return found
 

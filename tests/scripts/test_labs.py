@@ -4,8 +4,9 @@ import json
 import re
 
 import pytest
+from minirepo import FakeBook
 
-from scripts import labs
+from scripts import claims, labs
 from scripts.chapters import ChapterError, parse
 from scripts.tree import ROOT, Tree
 
@@ -165,6 +166,32 @@ def test_a_file_that_is_no_notebook_is_named(tmp_path, data):
 )
 def test_a_cell_prints_when_it_calls_print_or_ends_with_a_value(source, shows):
     assert labs.prints(source) is shows
+
+
+CELL = '''"""Two lines:
+of 8 GB."""
+share = 0.25  # a quarter
+print(f"share {share:.2f} of 3 s")
+'''
+
+
+def test_a_cell_says_its_comments_and_strings_and_not_its_numbers_or_formats():
+    found = labs.said(CELL)
+    assert (1, "Two lines:") in found
+    assert (2, "of 8 GB.") in found
+    assert (3, "# a quarter") in found
+    assert (4, " of 3 s") in found
+    assert not any("0.25" in text or ".2f" in text for _, text in found)
+
+
+def test_a_number_typed_into_a_string_of_a_lab_needs_evidence(tmp_path):
+    page = PAGE.replace("You add.", "").replace('"sum"', '"took 233 s"')
+    overlay = {NAME: page.encode(), NOTEBOOK: b"{}"}
+    (tmp_path / "manuals").mkdir()
+    report = claims.check_tree(Tree(tmp_path, overlay), FakeBook({}))
+    assert [str(p) for p in report.problems if "233 s" in p.text] == [
+        f"{NAME}:15: number without evidence: '233 s'; link it or exempt it"
+    ]
 
 
 def test_an_output_may_hold_a_fence_of_its_own_code():
