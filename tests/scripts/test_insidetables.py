@@ -50,7 +50,12 @@ def test_a_method_that_august_lacks_gets_no_invented_flag():
     rows = {row[0]: row for row in insidetables.corrections(TREE)[1:]}
     for name in ("sampling replay", "score centering"):
         assert "--" not in rows[name][3]
+        assert rows[name][3] in ("no flag of its own", "name not known")
         assert rows[name][4] == "since October"
+    rest = {
+        row[4] for name, row in rows.items() if name not in ("sampling replay", "score centering")
+    }
+    assert rest == {"August and later"}
 
 
 def test_the_pages_of_the_methods_are_pages_of_the_manual():
