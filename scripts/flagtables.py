@@ -28,6 +28,7 @@ from scripts.tree import Tree, toml
 REPORTED = "capture/gpu/out-gb10/reported.toml"
 RUNS = "capture/gpu/out-h200-miles"
 DASH = "-"
+_PLACE = re.compile(r" \((?=[^()]*\.py)[^()]*\)")  # where the code says so
 TRAP_LIST = "7-1-troubleshooting.md#what-the-launcher-catches-before-the-start"
 
 # table -> groups of the facts file, in the order of the page
@@ -234,30 +235,34 @@ def _rows(tree: Tree) -> dict[str, list[list[str]]]:
             told.append(f"FSDP: {entry['on_fsdp']}")
         elif name in ignored:
             told.append("FSDP ignores it")
-        watch = sentences(*told)
+        watch = _PLACE.sub("", sentences(*told))
         if warned:
             listed = ", ".join(f"`{trap}`" for trap in warned)
             watch = f"{watch} Launcher: [{listed}]({TRAP_LIST}).".strip()
+        since, links = entry.get("since") or "August", pages(tree, places.get(name, []))
+        meaning = sentences(entry["meaning"]) + (f"<br>{watch}" if watch else "")
         made[table_of[entry["group"]]].append(
             [
-                f"`{name}`",
-                sentences(entry["meaning"]),
+                f"`{name}`<br>{since}<br>{links}",
+                f'<span class="cell-wide">{meaning}</span>',
                 _default(entry),
                 ours.get(name, DASH),
                 gb10.get(name, DASH),
                 h200.get(name, DASH),
-                entry.get("since") or "August",
-                watch or DASH,
-                pages(tree, places.get(name, [])),
             ]
         )
     return made
 
 
 HEAD = [
-    *("Flag", "Meaning", "Default", "Launcher", "GB10 lab", "H200 runs", "Since", "Watch for"),
-    "Explained in",
+    *("Flag, since, explained in", "Meaning, and what to watch for", "Default", "Launcher"),
+    *("GB10 lab", "H200 runs"),
 ]
+
+
+def name_of(row: list[str]) -> str:
+    """The flag of a row."""
+    return row[0].partition("<br>")[0].strip("`")
 
 
 def _table(name: str) -> Callable[[Tree], list[list[str]]]:
@@ -314,7 +319,7 @@ def check(root: Path) -> Report:
     owners = flagnames.Owners.of(tree)
     found = flagnames.named(tree)
     report.count("flags named", len(found))
-    have = {row[0].strip("`") for table in rows(tree).values() for row in table[1:]}
+    have = {name_of(row) for table in rows(tree).values() for row in table[1:]}
     report.count("rows", len(have))
     for place in found:
         row = owners.row(place.flag)
