@@ -1,8 +1,8 @@
 """One grammar for diagrams: nodes with a role, arrows with labels, groups, lanes and messages.
 
 A topic module writes a function that takes `narrow` and returns a `Board`: a `sketch.Sketch` (boxes
-on a grid), a `sequence.Sequence` (messages between parties) or a `lanes.Lanes` (who does what
-when). The board lays itself out as a `scene.Scene`, with its text measured, so that
+on a grid, whose headings name lanes or dates) or a `sequence.Sequence` (messages between parties,
+from the top down). The board lays itself out as a `scene.Scene`, with its text measured, so that
 `scene.problems` can find clipped text, overlaps and arrows through boxes. `figure` makes a
 `registry.Figure` of it: no values, its nodes and arrows as the data, and what it was drawn from.
 """
@@ -54,6 +54,11 @@ class Edge:
     label: str = ""
 
 
+def name_of(node: Node) -> str:
+    """The title of a node, or its note when it has no title."""
+    return node.title or node.note
+
+
 class Board:
     """Nodes and edges of a diagram; a subclass knows how to lay them out."""
 
@@ -97,25 +102,27 @@ class Board:
         return rows
 
     def words(self) -> str:
-        """Nodes and arrows as sentences, for a reader who cannot see the drawing."""
-
-        def name(node: Node) -> str:
-            return node.title.replace("\n", " ")
-
-        parts = [f"{name(node)}: {node.note}" if node.note else name(node) for node in self._all()]
+        """Nodes, groups and arrows as sentences, for a reader who cannot see the drawing."""
+        parts = [
+            f"{node.title}: {node.note}" if node.title and node.note else name_of(node)
+            for node in self.nodes.values()
+        ]
+        sentences = ["Diagram", "Parts: " + "; ".join(parts)]
+        for group, members in self.groups.values():
+            inside = ", ".join(name_of(self.find(name)) for name in members)
+            sentences.append(f"{group.title}: {inside}")
         arrows = []
         for edge in self.edges:
             label = f" ({edge.label})" if edge.label else ""
-            arrows.append(f"{name(self.find(edge.start))} to {name(self.find(edge.end))}{label}")
-        text = f"Diagram. Parts: {'; '.join(parts)}."
-        return f"{text} Arrows: {'; '.join(arrows)}." if arrows else text
+            ends = (name_of(self.find(name)) for name in (edge.start, edge.end))
+            arrows.append(" to ".join(ends) + label)
+        if arrows:
+            sentences.append("Arrows: " + "; ".join(arrows))
+        return ". ".join(sentences).replace("\n", " ") + "."
 
     def find(self, name: str) -> Node:
         """A node or a group by its id."""
         return self.nodes[name] if name in self.nodes else self.groups[name][0]
-
-    def _all(self) -> list[Node]:
-        return list(self.nodes.values())
 
     def layout(self, made: Scene) -> None:
         """Fill the scene and set its height; a subclass does it."""
@@ -167,9 +174,9 @@ def node_height(node: Node, room: float, size: float) -> float:
     return text_height(len(node_lines(node, room, size)), size) + lost + 2 * PAD[1]
 
 
-def put_node(made: Scene, node: Node, at: Rect) -> None:
-    """A box with its text in the middle."""
-    shape = Shape(node.id, node.role, at)
+def put_node(made: Scene, node: Node, at: Rect, kind: str = "box") -> None:
+    """A box with its text in the middle; of the kind 'plain' it has no outline."""
+    shape = Shape(node.id, node.role, at, kind)
     made.shapes.append(shape)
     lines = node_lines(node, at.w, made.font)
     free = scene.inner(shape)

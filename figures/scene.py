@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -64,7 +65,8 @@ class Rect:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """An outline in the form of its role; `kind` is 'box', 'group' or 'key' (of the legend)."""
+    """An outline in the form of its role; `kind` is 'box', 'group', 'key' (of the
+    legend) or 'plain' (text without an outline)."""
 
     id: str
     role: str
@@ -162,8 +164,8 @@ def _greedy(text: str, room: float, size: float, bold: bool) -> list[str]:
     lines: list[str] = []
     for piece in text.split("\n"):
         line = ""
-        for word in piece.split():
-            longer = f"{line} {word}".strip()
+        for word, space in _pieces(piece, room, size, bold):
+            longer = f"{line}{space}{word}" if line else word
             if line and width(longer, size, bold) > room:
                 lines.append(line)
                 line = word
@@ -172,6 +174,16 @@ def _greedy(text: str, room: float, size: float, bold: bool) -> list[str]:
         if line:
             lines.append(line)
     return lines
+
+
+def _pieces(text: str, room: float, size: float, bold: bool) -> Iterator[tuple[str, str]]:
+    """Words with the space before each; a word that is too long comes apart after its hyphens."""
+    for word in text.split():
+        if width(word, size, bold) <= room:
+            yield word, " "
+            continue
+        for place, part in enumerate(re.findall(r"-*[^-]+-?|-+", word)):
+            yield part, "" if place else " "
 
 
 def problems(scene: Scene) -> list[str]:
@@ -222,7 +234,7 @@ def _line_problems(scene: Scene) -> list[str]:
             found += [
                 f"arrow {line.id} goes through {shape.id}"
                 for shape in scene.shapes
-                if shape.kind == "box" and _crosses(part, shape.place)
+                if shape.kind in ("box", "plain") and _crosses(part, shape.place)
             ]
             found += [
                 f"arrow {line.id} goes through {text.text!r}"

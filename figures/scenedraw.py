@@ -100,6 +100,8 @@ def _drum(at: Rect, depth: float) -> tuple[Path, Path]:
 
 def _shape(ax: Any, shape: Shape, style: Style) -> None:
     colour = style.colour(shape.role)
+    if shape.kind == "plain":
+        return
     if shape.kind == "group":
         look = {"edgecolor": colour, "facecolor": "none", "linestyle": (0, (1, 2))}
         ax.add_patch(PathPatch(_rounded(shape.place, 4), linewidth=1.1, **look))

@@ -30,6 +30,7 @@ class Sketch(Board):
         self.columns = list(columns)
         self.gap = gap
         self.rows_gap = rows_gap or {}
+        self.headings: dict[str, Node] = {}
         self.places: dict[str, tuple[int, int, int, int]] = {}
         self.routes: list[dict] = []
 
@@ -46,6 +47,11 @@ class Sketch(Board):
         """A box at (column, row) of the grid."""
         self.node(name, role, title, note)
         self.places[name] = (*at, *span)
+
+    def heading(self, name: str, title: str, *, at: tuple[int, int]) -> None:
+        """Bold text in a cell of the grid: the name of a lane, or a date."""
+        self.headings[name] = Node(name, "ink", title)
+        self.places[name] = (*at, 1, 1)
 
     def arrow(
         self,
@@ -76,9 +82,26 @@ class Sketch(Board):
             | {"out": out, "on": on, "room": room, "side": side}
         )
 
-    def group(self, name: str, role: str, title: str, members: Sequence[str]) -> None:
+    def group(self, name: str, title: str, members: Sequence[str]) -> None:
         """A dotted outline around boxes that fill a part of the grid."""
-        self.groups[name] = (Node(name, role, title), tuple(members))
+        self.groups[name] = (Node(name, "muted", title), tuple(members))
+
+    def find(self, name: str) -> Node:
+        """A box, a group or a heading by its id."""
+        return self.headings[name] if name in self.headings else super().find(name)
+
+    def rows(self) -> list[dict[str, str]]:
+        """The rows of any board, and the headings."""
+        rows = super().rows()
+        empty = dict.fromkeys(rows[0], "")
+        for name, node in self.headings.items():
+            rows.append({**empty, "kind": "heading", "id": name, "text": node.title})
+        return rows
+
+    def words(self) -> str:
+        """The sentences of any board, and the headings."""
+        titles = "; ".join(node.title for node in self.headings.values())
+        return super().words() + (f" Headings: {titles}." if titles else "")
 
     def layout(self, made: Scene) -> None:
         """Columns by weight, rows by text, then groups and arrows."""
@@ -92,7 +115,8 @@ class Sketch(Board):
             wide = max(scene.width(line, made.font, True) for line, _ in lines)
             put_text(made, lines, around.x + 5 + wide / 2, around.y + 4, group.id)
         for name, at in places.items():
-            put_node(made, self.nodes[name], at)
+            plain = name in self.headings
+            put_node(made, self.find(name), at, "plain" if plain else "box")
         made.height = max(shape.place.bottom for shape in made.shapes)
         for number, (edge, how) in enumerate(zip(self.edges, self.routes, strict=True)):
             points = route(edges[edge.start], edges[edge.end], how)
@@ -118,8 +142,14 @@ class Sketch(Board):
         heights = [0.0] * count
         for name, (column, row, across, down) in self.places.items():
             if down == 1:
-                need = node_height(self.nodes[name], room(column, across), made.font)
+                need = node_height(self.find(name), room(column, across), made.font)
                 heights[row] = max(heights[row], need)
+        for name, (column, row, across, down) in self.places.items():
+            gaps = sum(self.rows_gap.get(r, self.gap[1]) for r in range(row, row + down - 1))
+            need = node_height(self.find(name), room(column, across), made.font)
+            missing = need - sum(heights[row : row + down]) - gaps
+            for one in range(row, row + down):
+                heights[one] += max(missing, 0) / down
         above, below = self._group_space(widths, made.font, count)
         tops, y = [], MARGIN
         for row in range(count):
@@ -171,12 +201,10 @@ def route(start: Rect, end: Rect, how: dict) -> tuple[tuple[float, float], ...]:
     x0, y0 = _anchor(start, leave, how["at"][0])
     x1, y1 = _anchor(end, arrive, how["at"][1])
     level = leave in "lr"
-    if level and arrive in "lr" and how["at"] == (None, None) and leave != arrive:
-        y0 = y1 = _shared(start.y, start.bottom, end.y, end.bottom, y0)
-        y1 = y0 if end.y < y0 < end.bottom else end.middle[1]
-    if not level and arrive in "tb" and how["at"] == (None, None) and leave != arrive:
-        x0 = _shared(start.x, start.right, end.x, end.right, x0)
-        x1 = x0 if end.x < x0 < end.right else end.middle[0]
+    if level and arrive in "lr" and leave != arrive:
+        y0, y1 = _level((start.y, start.bottom), (end.y, end.bottom), (y0, y1), how["at"])
+    if not level and arrive in "tb" and leave != arrive:
+        x0, x1 = _level((start.x, start.right), (end.x, end.right), (x0, x1), how["at"])
     if leave == arrive:  # a loop around the same side
         if level:
             far = max(x0, x1) + how["out"] if leave == "r" else min(x0, x1) - how["out"]
@@ -210,10 +238,20 @@ def _anchor(at: Rect, side: str, where: float | None) -> tuple[float, float]:
     return x, y
 
 
-def _shared(low: float, high: float, other_low: float, other_high: float, default: float) -> float:
-    """The middle of what two ranges share, `default` when they share nothing."""
-    start, end = max(low, other_low), min(high, other_high)
-    return (start + end) / 2 if end > start else default
+def _level(
+    start: tuple[float, float],
+    end: tuple[float, float],
+    found: tuple[float, float],
+    given: tuple[float | None, float | None],
+) -> tuple[float, float]:
+    """Where an arrow leaves and arrives: on one level when what is not given allows it."""
+    low, high = max(start[0], end[0]), min(start[1], end[1])
+    if high <= low or None not in given:
+        return found
+    if given == (None, None):
+        return (low + high) / 2, (low + high) / 2
+    fixed = found[0] if given[1] is None else found[1]
+    return (fixed, fixed) if low <= fixed <= high else found
 
 
 def _label(

@@ -16,7 +16,7 @@ def sketch(narrow=False, **arrow):
     made.box("b", "engine", "Two", at=(1, 0))
     made.box("c", "data", "Three", at=(2, 0))
     made.box("d", "durable", "Four", at=(0, 1))
-    made.group("g", "outside", "Both", ["b", "c"])
+    made.group("g", "Both", ["b", "c"])
     made.arrow("a", "b", "go", **arrow)
     made.arrow("a", "d", "save")
     return made
