@@ -31,7 +31,8 @@ _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 class Router(NamedTuple):
     """What the router did: ISO times of whole seconds, UTC, one for each line of its log.
 
-    sent: requests that it tried to pass to the engine and could not. health: failed checks.
+    sent: requests that it passed on, or tried to, and that the engine did not take.
+    health: failed checks.
     """
 
     sent: tuple[str, ...]
@@ -104,10 +105,16 @@ def kill() -> Figure:
             "first_failed", evidence.seconds_between(killed_at, first_failed), "kill to first retry"
         ),
         count(
-            "sent_at_once", said.sent.count(sent[0]), "router:sends in the first second", "sends"
+            "sent_at_once",
+            said.sent.count(sent[0]),
+            "router:sends in the first second",
+            "failed sends|sends",
         ),
         count(
-            "sent_later", len(said.sent) - said.sent.count(sent[0]), "router:later sends", "sends"
+            "sent_later",
+            len(said.sent) - said.sent.count(sent[0]),
+            "router:later sends",
+            "times|sends",
         ),
         distance("second_send", second, "kill to the router's second send"),
         distance("third_send", third, "kill to the router's third send"),
@@ -121,7 +128,7 @@ def kill() -> Figure:
     failing = [offset + at for at, n in enumerate(counts) if n]
     lanes = {
         "engine says it died": [after(death["first_time"])],
-        "router tries the engine": [first, second, third],
+        "router cannot reach it": [first, second, third],
         "router's health check fails": health,
         "Miles logs failed requests": failing,
     }
@@ -162,7 +169,7 @@ def kill() -> Figure:
     return Figure(
         shape=(
             "Four lanes over the seconds after the kill: one mark of the engine, three of the "
-            "router's sends, four of its health checks, and failed requests in most seconds."
+            "router's failed sends, four of its health checks, and failed requests in most seconds."
         ),
         values=values,
         rows=rows,
