@@ -185,7 +185,8 @@ def pages(tree: Tree, places: list[str]) -> str:
     by_nav = sorted(count, key=lambda path: (rank.get(path, len(rank)), path))
     best = max(by_nav, key=lambda path: count[path])
     ordered = [best, *[path for path in by_nav if path != best]]
-    return ", ".join(f"[{_section(tree, path)}]({Path(path).name})" for path in ordered)
+    folder = "manuals/miles-101/"  # of the page with these tables
+    return ", ".join(f"[{_section(tree, path)}]({path.removeprefix(folder)})" for path in ordered)
 
 
 def _places(tree: Tree) -> dict[str, list[str]]:

@@ -60,6 +60,7 @@ def execute(notebook: nbformat.NotebookNode, folder: Path) -> None:
         timeout=CELL_TIMEOUT_S,
         kernel_name="python3",
         record_timing=False,
+        extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(folder)}},
     )
     client.execute()

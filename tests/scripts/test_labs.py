@@ -190,7 +190,7 @@ def test_a_number_typed_into_a_string_of_a_lab_needs_evidence(tmp_path):
     (tmp_path / "manuals").mkdir()
     report = claims.check_tree(Tree(tmp_path, overlay), FakeBook({}))
     assert [str(p) for p in report.problems if "233 s" in p.text] == [
-        f"{NAME}:15: number without evidence: '233 s'; link it or exempt it"
+        f"{NAME}:14: number without evidence: '233 s'; link it or exempt it"
     ]
 
 
