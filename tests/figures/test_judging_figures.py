@@ -1,6 +1,8 @@
 """What the figures of 5.1, 5.2, 5.3, 7.2 and the reference page say, against the stored runs."""
 
 import json
+import lzma
+import re
 import statistics
 
 import pytest
@@ -154,3 +156,65 @@ def test_the_record_table_has_each_field_that_store_asks_for():
     rows = [row[0].strip("`") for row in metrictables.run_record(Tree(ROOT))[1:]]
     assert {f"setup.{name}" for name in runinfo.SETUP_FIELDS} <= set(rows)
     assert {f"run.{name}" for name in runinfo.RUN_FIELDS} <= set(rows)
+
+
+def raw_with(run, old, new):
+    """An overlay in which one text of a raw log is another."""
+    path = f"{FOLDER}/{run}/run.log.xz"
+    text = lzma.decompress(evidence.read(path))
+    assert text.count(old) == 1, f"{old!r} is {text.count(old)} times in {path}"
+    return {path: lzma.compress(text.replace(old, new))}
+
+
+def test_the_reference_figure_has_every_run_whose_record_marks_the_column():
+    figure = registry.build("fig-5-2-reference")
+    marked = [
+        path.parent.name
+        for path in (evidence.ROOT / FOLDER).glob("*/run.toml")
+        if 'column = "rollout/ref_log_probs"' in path.read_text()
+    ]
+    assert sorted(row["run"] for row in figure.rows) == sorted(marked)
+    for row in figure.rows:
+        columns = summary(row["run"])["runs"][0]["rollouts"]["columns"]
+        assert row["reference"] == columns["rollout/ref_log_probs"][0]
+        assert row["actor"] == columns["rollout/log_probs"][0]
+
+
+def test_a_reference_that_agrees_would_show_in_the_figure():
+    right = raw_with(
+        "plain_s1234",
+        b"'rollout/ref_log_probs': -2.464724063873291",
+        b"'rollout/ref_log_probs': -0.3725418448448181",
+    )
+    with evidence.use_overlay(right):
+        assert registry.build("fig-5-2-reference").values["away"].number[0] == 0
+
+
+def test_a_log_without_the_reference_is_refused():
+    gone = raw_with("plain_s1234", b"'rollout/ref_log_probs': -2.464724063873291, ", b"")
+    with (
+        evidence.use_overlay(gone),
+        pytest.raises(EvidenceError, match=r"no rollout/ref_log_probs"),
+    ):
+        registry.build("fig-5-2-reference")
+
+
+def recorded_rows():
+    """Case -> largest difference of the sequences after the first, by version of transformers."""
+    found, version = {}, ""
+    for line in (evidence.ROOT / "capture/core/packed_rows.recorded.txt").read_text().splitlines():
+        if match := re.fullmatch(r"transformers (\S+)", line):
+            version = match[1]
+        elif match := re.fullmatch(r"(\w+, .*?) +((?:\d\S+ *){4})", line):
+            found[version, match[1]] = max(map(float, match[2].split()[1:]))
+    return found
+
+
+def test_only_a_pass_without_a_cache_keeps_recorded_sequences_apart():
+    rows = recorded_rows()
+    assert {version for version, _ in rows} == {"5.12.1", "5.24.0"}
+    for (version, case), worst in rows.items():
+        escapes = "checkpointing" in case and (version == "5.12.1" or ", gradients" in case)
+        apart = escapes or "use_cache=False" in case
+        assert (worst < 1e-4) is apart, (version, case, worst)
+        assert apart or worst > 1
