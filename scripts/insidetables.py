@@ -22,8 +22,10 @@ CORRECTIONS = "manuals/data/miles-corrections.yaml"
 HOOKS = "manuals/data/miles-hooks.yaml"
 
 _CALL = re.compile(r"(?:async )?[A-Za-z_]\w*\([^()]*\)")
+_DOTTED = re.compile(r"\bmiles(?:\.\w+)+\.(\w+)")
 _SPAN = re.compile(r"(`[^`]*`)")
 
+MOST_FLAGS = 3
 NOT_RUN = "not run"
 _HERE = "measured here"
 _GB10 = "reported, GB10"
@@ -104,39 +106,48 @@ def _limits(parts: list[str]) -> str:
     return sentences([_CALL.sub(lambda match: f"`{match[0]}`", part) for part in parts])
 
 
+def _flags(flags: list[str]) -> str:
+    """The flags of a method; of many only the first, since its page has them all."""
+    shown = flags if len(flags) <= MOST_FLAGS else flags[:1]
+    cells = [code(_short(flag)) if flag.startswith("-") else flag for flag in shown]
+    if len(shown) < len(flags):
+        cells.append(f"and {len(flags) - len(shown)} more")
+    return ", ".join(cells)
+
+
+def _short(text: str) -> str:
+    """Dotted import paths cut to their last name."""
+    return _DOTTED.sub(r"…\1", text)
+
+
 def corrections(tree: Tree) -> list[list[str]]:
     """Every method, those that remove a cause first. KeyError for a method without an entry."""
     rows = []
     for entry in facts(tree, CORRECTIONS)["corrections"]:
         sources, page, run = METHODS[entry["name"]]
         kind = _KINDS[entry["kind"]]
-        flags = ", ".join(code(flag) if flag.startswith("-") else flag for flag in entry["flags"])
-        version = "August and later" if entry["in_snapshot"] else "since October"
+        flags = _flags(entry["flags"])
+        version = "yes" if entry["in_snapshot"] else "no, since October"
         if not entry["in_snapshot"]:
             flags = "no flag of its own" if entry["name"] == "sampling replay" else "name not known"
         number = "-".join(page.split("-")[:2]).replace("-", ".")
         where = f"[{number}]({page}.md)" if page else ""
         rows.append([entry["name"], sources, kind, flags, version, run, where])
     rows.sort(key=lambda row: ORDER.index(row[2]))
-    return [["method", "source", "kind", "flags", "version", "run by", "page"], *rows]
+    return [["method", "source", "kind", "flags", "in August", "run by", "page"], *rows]
 
 
 def hooks(tree: Tree) -> list[list[str]]:
-    """Every hook in the order in which a step meets it."""
-    rows = [["", "flag", "when", "what you give", "what it must return", "instead of", "trainer"]]
-    for entry in facts(tree, HOOKS)["hooks"]:
-        trainer = "both" if entry["works_on"] == "any" else entry["works_on"]
-        rows.append(
-            [
-                str(entry["order"]),
-                code(entry["flag"]),
-                entry["stage"],
-                marked(entry["signature"]),
-                marked(entry["must_return"]),
-                marked(entry["default"]),
-                trainer,
-            ]
-        )
+    """Every hook in the order in which a step meets it: flag, place, what it gets and returns."""
+    rows = [["flag", "when, and instead of what", "what you give, and what it must return"]]
+    for entry in sorted(facts(tree, HOOKS)["hooks"], key=lambda hook: hook["order"]):
+        place = entry["stage"]
+        if not entry["default"].startswith("none"):
+            place += f", instead of {marked(_DOTTED.sub(r'`\1`', entry['default']))}"
+        if entry["works_on"] != "any":
+            place += f", {entry['works_on']} trainer only"
+        given, back = marked(entry["signature"]), marked(entry["must_return"])
+        rows.append([code(entry["flag"]), place, f"{given} **returns** {back}"])
     return rows
 
 

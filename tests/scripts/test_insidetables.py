@@ -51,11 +51,17 @@ def test_a_method_that_august_lacks_gets_no_invented_flag():
     for name in ("sampling replay", "score centering"):
         assert "--" not in rows[name][3]
         assert rows[name][3] in ("no flag of its own", "name not known")
-        assert rows[name][4] == "since October"
+        assert rows[name][4] == "no, since October"
     rest = {
         row[4] for name, row in rows.items() if name not in ("sampling replay", "score centering")
     }
-    assert rest == {"August and later"}
+    assert rest == {"yes"}
+
+
+def test_a_method_with_many_flags_shows_the_first_and_counts_the_rest():
+    rows = {row[0]: row for row in insidetables.corrections(TREE)[1:]}
+    assert rows["true on-policy contract"][3] == "`--true-on-policy-mode`, and 5 more"
+    assert "…icepop_function" in rows["clip-or-drop importance sampling"][3]
 
 
 def test_the_pages_of_the_methods_are_pages_of_the_manual():
@@ -65,10 +71,16 @@ def test_the_pages_of_the_methods_are_pages_of_the_manual():
 
 
 def test_hooks_stand_in_the_order_of_a_step_and_are_all_there():
-    rows = insidetables.hooks(TREE)[1:]
-    assert [int(row[0]) for row in rows] == list(range(1, len(rows) + 1))
-    counted = insidetables.facts(TREE, insidetables.HOOKS)["header"]["counts"]["hooks"]
-    assert len(rows) == counted
+    facts = insidetables.facts(TREE, insidetables.HOOKS)
+    order = {f"`{hook['flag']}`": hook["order"] for hook in facts["hooks"]}
+    places = [order[row[0]] for row in insidetables.hooks(TREE)[1:]]
+    assert places == list(range(1, facts["header"]["counts"]["hooks"] + 1))
+
+
+def test_hooks_of_one_trainer_say_so():
+    rows = {row[0]: row for row in insidetables.hooks(TREE)[1:]}
+    assert rows["`--custom-megatron-init-path`"][1].endswith("Megatron trainer only")
+    assert "Megatron" not in rows["`--custom-rm-path`"][1]
 
 
 def test_a_hook_that_fsdp_never_calls_says_so():
