@@ -36,7 +36,7 @@ _GB10_TURNS = (
     ("weight update, share of a step, under", "share", "update-share", "share", ""),
     ("rollout time saved with the engine kept loaded", "kept", "pair-gain-s", "time", ""),
     ("of a rollout of about", "rollout", "pair-rollout-minute", "time", ""),
-    ("clean steps of that comparison", "kept_share", "pair-gain-percent", "share", ""),
+    ("the same saving as a share", "kept_share", "pair-gain-percent", "share", ""),
 )
 _GB10_ROUTER = (
     ("failed requests of the run with 16 answers", "errors", "n16-errors", "count", "requests"),

@@ -143,7 +143,8 @@ def hooks(tree: Tree) -> list[list[str]]:
     for entry in sorted(facts(tree, HOOKS)["hooks"], key=lambda hook: hook["order"]):
         place = entry["stage"]
         if not entry["default"].startswith("none"):
-            place += f", instead of {marked(_DOTTED.sub(r'`\1`', entry['default']))}"
+            default = _DOTTED.sub(r"`\1`", entry["default"])
+            place += f", instead of {marked(default)}"
         if entry["works_on"] != "any":
             place += f", {entry['works_on']} trainer only"
         given, back = marked(entry["signature"]), marked(entry["must_return"])
