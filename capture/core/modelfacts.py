@@ -1,0 +1,53 @@
+"""What a run file's model is, from its HF `config.json` alone: read before anything heavy."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .config import RunConfig
+from .errors import ConfigError
+
+#: how HF configurations of mixture-of-experts models call the number of experts
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_DROPOUTS = ("attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """`family` is HF's model_type, `experts` is 0 for a dense model, `dropout` the largest one."""
+
+    family: str
+    experts: int = 0
+    dropout: float = 0.0
+    attention_bias: bool = False
+
+
+def of(config: RunConfig) -> ModelFacts:
+    """The facts of a run's model. ConfigError where its folder or its config.json is unusable."""
+    if config.model.path is None:
+        return ModelFacts(config.model.family)
+    path = Path(config.model.path) / "config.json"
+    try:
+        found = json.loads(path.read_bytes())
+    except OSError:
+        raise ConfigError(f"model.path: {config.model.path!r}: no readable config.json") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: not JSON: {error}") from None
+    if not isinstance(found, dict) or not isinstance(found.get("model_type"), str):
+        raise ConfigError(f"{path}: model_type: no HF model configuration")
+    return from_dict(found)
+
+
+def from_dict(found: dict[str, Any]) -> ModelFacts:
+    """The facts in an HF configuration; text models nested in others are looked at too."""
+    text = found.get("text_config")
+    inner = {**found, **text} if isinstance(text, dict) else found
+    return ModelFacts(
+        family=str(inner["model_type"]),
+        experts=max((int(inner.get(key) or 0) for key in _EXPERTS), default=0),
+        dropout=max((float(inner.get(key) or 0.0) for key in _DROPOUTS), default=0.0),
+        attention_bias=bool(inner.get("attention_bias") or inner.get("qkv_bias")),
+    )

@@ -1,0 +1,237 @@
+"""The rows of the support matrix: what this trainer does, what it refuses and what nobody tried.
+
+A refused row has the condition that finds it in a run's settings, and an example that must be
+refused; an accepted row has an example that must be accepted. Rows that a run file cannot reach
+name the module that refuses or say what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .config import CoreConfig, RunConfig
+from .modelfacts import ModelFacts
+
+State = Literal["accepted", "refused", "not-covered"]
+#: gives "key = value, ..." where the row applies, else None
+Condition = Callable[[RunConfig, ModelFacts], str | None]
+
+HOOKUP = "Trainer hookup"
+SAMPLES = "Samples, scoring and objectives"
+REPLAY = "Router replay and parallelism"
+PUBLISH = "Checkpoints and publication"
+CONTRACT = "Training contract checks"
+ROUTER = "Router auxiliary objectives"
+SCOPE = "Supported scope and runtime"
+HEAD = "FP32-output vocabulary head"
+OURS = ""  # a rule of this trainer, not of the page
+LATER = "part of the MoE backend, not there yet"
+FAMILIES = ("llama", "qwen3", "olmo2")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the matrix. `example` holds dotted keys that differ from the defaults."""
+
+    id: str
+    what: str
+    state: State
+    reason: str
+    seed: str
+    when: Condition | None = None
+    example: Mapping[str, Any] = field(default_factory=dict)
+    facts: ModelFacts | None = None  # of the example's model, where it is not a tiny one
+    by: str = ""  # who refuses, where it is not the settings: module or test
+
+
+def values(config: RunConfig, *keys: str) -> str:
+    """`key = value` of dotted keys, as messages show them."""
+    found = []
+    for key in keys:
+        value: Any = config
+        for part in key.split("."):
+            value = getattr(value, part)
+        found.append(f"{key} = {_toml(value)}")
+    return ", ".join(found)
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return "unset"
+    return str(value).lower() if isinstance(value, bool) else repr(value).replace("'", '"')
+
+
+def _if(test: Callable[[RunConfig, ModelFacts], bool], *keys: str) -> Condition:
+    return lambda config, facts: values(config, *keys) if test(config, facts) else None
+
+
+def is_moe(config: RunConfig, facts: ModelFacts) -> bool:
+    """Whether a run needs the MoE backend."""
+    return config.model.backend == "moe" or (config.model.backend == "auto" and facts.experts > 0)
+
+
+def router_changes(core: CoreConfig) -> list[str]:
+    """The dotted keys of the router controls that are not at their defaults."""
+    names = [name for name in type(core).model_fields if name.startswith("router_")]
+    default = CoreConfig()
+    return [f"core.{name}" for name in names if getattr(core, name) != getattr(default, name)]
+
+
+def _router_dense(config: RunConfig, facts: ModelFacts) -> str | None:
+    changed = router_changes(config.core)
+    return values(config, *changed) if changed and not is_moe(config, facts) else None
+
+
+def _above_one(axis: str) -> Condition:
+    return _if(lambda config, _: getattr(config.parallel, axis) > 1, f"parallel.{axis}")
+
+
+def _family(config: RunConfig, facts: ModelFacts) -> str | None:
+    known = facts.family in FAMILIES or is_moe(config, facts)
+    return None if known else f'model_type = "{facts.family}"'
+
+
+def _drop(config: RunConfig, facts: ModelFacts) -> str | None:
+    dropout = max(config.model.dropout, facts.dropout)
+    return f"dropout = {dropout}" if dropout > 0 else None
+
+
+def _head_conflict(config: RunConfig, _: ModelFacts) -> str | None:
+    serving = config.engine.enable_fp32_lm_head
+    if serving is None or serving == config.fp32_lm_head:
+        return None
+    return values(config, "core.fp32_lm_head", "trainer.fp32_lm_head", "engine.enable_fp32_lm_head")
+
+
+REFUSED_BY_SETTINGS = (
+    Row("moe-backend", "a mixture-of-experts model", "refused", LATER, HOOKUP,
+        _if(is_moe, "model.backend"), {"model.backend": "moe"}),
+    Row("model-family", "a model that is not Llama, Qwen3 or OLMo-2", "refused",
+        "no weight mapping that round-trips bitwise is tested for it", HOOKUP,
+        _family, facts=ModelFacts("qwen2")),
+    Row("attention-bias", "a model with attention biases", "refused",
+        "Core's mapping has no place for them", HOOKUP,
+        _if(lambda _, facts: facts.attention_bias, "model.path"),
+        facts=ModelFacts("llama", attention_bias=True)),
+    Row("compile", "core.compile_model", "refused",
+        "no test compiles the dense trainer", SCOPE,
+        _if(lambda config, _: config.core.compile_model, "core.compile_model"),
+        {"core.compile_model": True}),
+    Row("microbatch-one", "more than one instance in a Core forward", "refused",
+        "the Core microbatch size is one; pack_tokens puts several samples into a forward",
+        SAMPLES, _if(lambda config, _: config.batch.microbatch_size != 1, "batch.microbatch_size"),
+        {"batch.microbatch_size": 2}),
+    Row("batch-collections", "a collection that is not whole optimizer steps", "refused",
+        "the global batch must divide the samples of a collection", SAMPLES,
+        _if(lambda config, _: config.samples_per_collection % config.batch.global_batch_size != 0,
+            "batch.global_batch_size", "rollout.rollout_batch_size",
+            "rollout.n_samples_per_prompt"),
+        {"batch.global_batch_size": 48}),
+    Row("batch-world", "a global batch that ranks cannot share", "refused",
+        "the global batch must be divisible by the trainer world size", SAMPLES,
+        _if(lambda config, _: config.batch.global_batch_size % config.parallel.world_size != 0,
+            "batch.global_batch_size", "parallel.world_size"),
+        {"parallel.world_size": 3}),
+    Row("group-of-one", "one sample per prompt", "refused",
+        "the advantage of a group of one is always 0", OURS,
+        _if(lambda config, _: config.rollout.n_samples_per_prompt == 1,
+            "rollout.n_samples_per_prompt"),
+        {"rollout.n_samples_per_prompt": 1, "batch.global_batch_size": 8}),
+    Row("async-lag", "async without a positive lag", "refused",
+        "async needs max_lag of at least 1 optimizer step", SAMPLES,
+        _if(lambda config, _: config.rollout.mode == "async" and config.rollout.max_lag == 0,
+            "rollout.mode", "rollout.max_lag"),
+        {"rollout.mode": "async"}),
+    Row("async-resident", "async with a colocated engine", "refused",
+        "async needs a resident engine of its own", SAMPLES,
+        _if(lambda config, _: config.rollout.mode == "async"
+            and config.engine.placement == "colocated", "rollout.mode", "engine.placement"),
+        {"rollout.mode": "async", "rollout.max_lag": 1, "engine.placement": "colocated"}),
+    Row("tis-bounds", "a lower TIS bound above the upper one", "refused",
+        "no weight lies between them", OURS,
+        _if(lambda config, _: config.objective.tis
+            and config.objective.tis_clip_low > config.objective.tis_clip,
+            "objective.tis_clip_low", "objective.tis_clip"),
+        {"objective.tis": True, "objective.tis_clip_low": 3.0}),
+    Row("dropout", "dropout in the trainer", "refused",
+        "nothing here checks a scoring pass against a forward with dropout", SAMPLES,
+        _drop, {"model.dropout": 0.1}),
+    Row("sampling-truncated", "top-p or top-k sampling", "refused",
+        "scoring over the kept tokens needs sampling replay, not there yet", OURS,
+        _if(lambda config, _: config.rollout.top_p < 1.0 or config.rollout.top_k > 0,
+            "rollout.top_p", "rollout.top_k"),
+        {"rollout.top_p": 0.9}),
+    Row("replay-both", "one of the two replay switches alone", "refused",
+        "routing replay needs use_rollout_routing_replay and use_miles_router", REPLAY,
+        _if(lambda config, _: config.miles.use_rollout_routing_replay
+            != config.miles.use_miles_router,
+            "miles.use_rollout_routing_replay", "miles.use_miles_router"),
+        {"miles.use_rollout_routing_replay": True}),
+    Row("replay", "routing replay", "refused", LATER, REPLAY,
+        _if(lambda config, _: config.miles.use_rollout_routing_replay
+            and config.miles.use_miles_router,
+            "miles.use_rollout_routing_replay", "miles.use_miles_router"),
+        {"miles.use_rollout_routing_replay": True, "miles.use_miles_router": True}),
+    Row("tensor-parallel", "trainer TP above one", "refused",
+        "trainer tensor parallelism is rejected", REPLAY, _above_one("tp"), {"parallel.tp": 2}),
+    Row("pipeline-parallel", "trainer PP above one", "refused",
+        "trainer pipeline parallelism is rejected", REPLAY, _above_one("pp"), {"parallel.pp": 2}),
+    Row("context-parallel", "trainer CP above one", "refused",
+        "trainer context parallelism is rejected", REPLAY, _above_one("cp"), {"parallel.cp": 2}),
+    Row("expert-parallel", "expert parallelism", "refused", LATER, REPLAY,
+        _above_one("ep"), {"parallel.ep": 2}),
+    Row("hsdp", "hybrid sharding", "refused",
+        "it hung with two CPU ranks when tried, and the cause was not looked for", HOOKUP,
+        _if(lambda config, _: config.parallel.data_parallel == "hsdp", "parallel.data_parallel"),
+        {"parallel.data_parallel": "hsdp"}),
+    Row("router-dense", "a router control with a dense model", "refused",
+        "router objective controls need the Core MoE backend", SCOPE,
+        _router_dense, {"core.router_aux_loss_grouping": "sequence"}),
+    Row("fp32-conflict", "an FP32 head on one side only", "refused",
+        "the trainer's head and the serving head are set together", HEAD,
+        _head_conflict, {"trainer.fp32_lm_head": True, "engine.enable_fp32_lm_head": False}),
+    Row("fp32-head", "the FP32-output head", "refused",
+        "released Core has no such head, and ours is not there yet", HEAD,
+        _if(lambda config, _: config.fp32_lm_head, "core.fp32_lm_head", "trainer.fp32_lm_head"),
+        {"core.fp32_lm_head": True}),
+    Row("weight-tolerance", "a tolerance in the weight audit", "refused",
+        "quantized serving weights are not covered; the audit compares exactly", CONTRACT,
+        _if(lambda config, _: config.miles.check_weight_update_tolerance > 0,
+            "miles.check_weight_update_tolerance"),
+        {"miles.check_weight_update_tolerance": 0.01}),
+    Row("exit-without-save", "a deliberate stop with nothing to resume from", "refused",
+        "debug_exit_after_rollout needs miles.save", PUBLISH,
+        _if(lambda config, _: config.miles.debug_exit_after_rollout is not None
+            and config.miles.save is None, "miles.debug_exit_after_rollout", "miles.save"),
+        {"miles.debug_exit_after_rollout": 2}),
+    Row("exit-after-horizon", "a deliberate stop after the horizon", "refused",
+        "the run ends before it", PUBLISH,
+        _if(lambda config, _: (config.miles.debug_exit_after_rollout or 0)
+            > config.rollout.num_rollout,
+            "miles.debug_exit_after_rollout", "rollout.num_rollout"),
+        {"miles.debug_exit_after_rollout": 99, "miles.save": "runs/x"}),
+    Row("save-interval", "checkpoints without a folder", "refused",
+        "save_interval needs miles.save", PUBLISH,
+        _if(lambda config, _: config.miles.save_interval > 0 and config.miles.save is None,
+            "miles.save_interval", "miles.save"),
+        {"miles.save_interval": 2}),
+    Row("engine-url", "an SGLang engine without an address", "refused",
+        "the server is started outside this program", OURS,
+        _if(lambda config, _: config.engine.kind == "sglang" and config.engine.url is None,
+            "engine.kind", "engine.url"),
+        {"engine.kind": "sglang"}),
+    Row("sglang-model", "an SGLang engine with a tiny model", "refused",
+        "the server loads its first weights from an HF folder", PUBLISH,
+        _if(lambda config, _: config.engine.kind == "sglang" and config.engine.url is not None
+            and config.model.path is None, "engine.kind", "model.path"),
+        {"engine.kind": "sglang", "engine.url": "http://127.0.0.1:30000"}),
+    Row("tiny-heads", "heads that do not share a width", "refused",
+        "n_heads must divide d_model, and n_kv_heads must divide n_heads", OURS,
+        _if(lambda config, _: config.model.path is None
+            and (config.model.d_model % config.model.n_heads != 0
+                 or config.model.n_heads % config.model.n_kv_heads != 0),
+            "model.d_model", "model.n_heads", "model.n_kv_heads"),
+        {"model.n_heads": 3}),
+)  # fmt: skip
