@@ -90,7 +90,7 @@ def reference_of_step_zero() -> Figure:
     gap = evidence.run(PLAIN).column(GAP, (0,))[0]
 
     def value(name: str, number: Any, digits: int, what: str, of: Any, unit: str = "") -> Any:
-        kind = "count" if unit in ("runs", "steps") else "metric"
+        kind = "count" if unit == "runs" else "metric"
         return measured(name, number, unit, digits, what=what, runs=of, kind=kind)
 
     one = [PLAIN]
@@ -107,7 +107,6 @@ def reference_of_step_zero() -> Figure:
         value(
             "kl_loss_range", (min(plain.kl_loss), max(plain.kl_loss)), 2, f"{KL_LOSS}:range", one
         ),
-        value("steps", len(plain.kl_loss), 0, "steps", one, "steps"),
         value("runs", len(runs), 0, "runs with a reference model", every, "runs"),
     ]
     rows = [
