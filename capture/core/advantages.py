@@ -49,8 +49,10 @@ def group_advantages(
             continue
         centred = own - math.fsum(own) / len(own)
         if normalize:
-            variance = math.fsum(centred * centred) / (len(own) - 1)
-            centred = centred / (math.sqrt(variance) + guard)
+            # squares of scaled values, so that huge and tiny rewards neither overflow nor vanish
+            scale = float(np.abs(centred).max())
+            spread = math.sqrt(math.fsum((centred / scale) ** 2) / (len(own) - 1))
+            centred = centred / (scale * spread + guard)
         advantages[members] = centred
     return advantages
 

@@ -164,7 +164,8 @@ def compare(
                 "scoring-anchor",
                 f"sample at index {index}: shapes {scored.shape}, {trained.shape}, {mask.shape}",
             )
-        gaps = np.abs(np.asarray(scored, np.float64) - np.asarray(trained, np.float64))[mask]
+        with np.errstate(invalid="ignore"):  # two infinities: not a number, which `accept` refuses
+            gaps = np.abs(np.subtract(scored, trained, dtype=np.float64))[mask]
         total += float(gaps.sum())
         # np.max keeps NaN, the builtin would drop it
         worst = float(np.max([worst, *gaps])) if len(gaps) else worst
