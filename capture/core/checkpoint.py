@@ -1,0 +1,189 @@
+"""Checkpoints of a run: OLMo-core's native files, then the manifest, then one rename.
+
+A checkpoint is written into a folder that no reader looks at, and becomes visible by a single
+rename when its manifest is complete. So a crash between any two writes leaves the last checkpoint
+as the last one. Loads torch and Core only when weights are written or read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from . import manifest as manifests
+from .errors import CheckpointError
+from .manifest import Manifest, Shape, sync_folder
+
+FOLDER = "checkpoints"
+_NAME = re.compile(r"step-(\d{8})")
+_PARTIAL = re.compile(r"\.step-\d{8}\.partial(-tmp)?")  # Core adds -tmp while it writes
+
+
+def save_native(folder: Path, train_module: Any, state: Mapping[str, Any]) -> None:
+    """Let Core write model, optimizer and, for each rank, `state` and the random states.
+
+    A collective of all ranks. `folder` must not exist. `state` is anything that pickles.
+    """
+    from olmo_core.train.checkpoint import Checkpointer
+    from olmo_core.train.utils import EnvRngStates
+
+    checkpointer = Checkpointer(work_dir=folder.parent)
+    rng = EnvRngStates.current_state().as_dict()
+    checkpointer.save(folder, train_module, {**state, "rng": rng})
+
+
+def load_native(folder: Path, train_module: Any) -> dict[str, Any]:
+    """Load what `save_native` wrote, restore the random states, give this rank's `state`.
+
+    A collective of all ranks. Check the manifest first: Core takes another world size silently.
+    Raises CheckpointError where this rank has no file of its own or its generators differ.
+    """
+    from olmo_core.distributed.utils import get_rank
+    from olmo_core.train.checkpoint import Checkpointer
+    from olmo_core.train.utils import EnvRngStates
+
+    own = folder / manifests.rank_file(get_rank())
+    if not own.is_file():
+        raise CheckpointError(f"{own}: missing, and Core would take rank 0's instead")
+    checkpointer = Checkpointer(work_dir=folder.parent)
+    state = checkpointer.load(folder, train_module, load_trainer_state=True, load_optim_state=True)
+    if not state or "rng" not in state:
+        raise CheckpointError(f"{own}: holds no random state")
+    if not EnvRngStates.from_dict(state.pop("rng")).restore():
+        raise CheckpointError(f"{own}: random states of other versions of Python, numpy or torch")
+    return state
+
+
+class CheckpointStore:
+    """The checkpoints below one run folder, named by optimizer step.
+
+    keep: how many of the newest stay; 0 keeps all. rank: of this process; only rank 0 touches
+    folders, all ranks take part in the native write. agree: called after each stage with this
+    rank's error or None, it raises on every rank when any has one.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        keep: int = 0,
+        rank: int = 0,
+        agree: Callable[[CheckpointError | None], None] | None = None,
+    ) -> None:
+        self.root, self.keep, self.rank = Path(root) / FOLDER, keep, rank
+        self._agree = agree or _alone
+
+    def steps(self) -> list[int]:
+        """Optimizer steps of the finished checkpoints, oldest first."""
+        if not self.root.is_dir():
+            return []
+        found = (_NAME.fullmatch(path.name) for path in self.root.iterdir() if path.is_dir())
+        return sorted(int(match[1]) for match in found if match)
+
+    def path(self, step: int) -> Path:
+        """The folder of a step."""
+        return self.root / f"step-{step:08d}"
+
+    def latest(self) -> Path | None:
+        """The newest finished checkpoint; None where there is none."""
+        steps = self.steps()
+        return self.path(steps[-1]) if steps else None
+
+    def save(
+        self, step: int, write_native: Callable[[Path], None], describe: Callable[..., Manifest]
+    ) -> Path:
+        """Write the checkpoint of `step` and give its folder.
+
+        write_native(folder): all ranks, creates the folder. describe(files=...): the manifest.
+        Raises CheckpointError on every rank; the checkpoints that were there are untouched.
+        """
+        target = self.path(step)
+        partial = self.root / f".{target.name}.partial"
+        with self._stage("before the native write", partial):
+            if self.rank == 0:
+                if target.exists():
+                    raise CheckpointError(f"{target}: there is a checkpoint of this step already")
+                self.root.mkdir(parents=True, exist_ok=True)
+                self._sweep()
+        with self._stage("in the native write", partial):
+            write_native(partial)
+        with self._stage("between the native write and the manifest", partial):
+            if self.rank == 0:
+                _sync_tree(partial)
+                manifests.write(partial, describe(files=manifests.file_entries(partial)))
+                partial.rename(target)
+                sync_folder(self.root)
+        if self.rank == 0:
+            self._prune()
+        return target
+
+    def check(self, folder: Path, shape: Shape) -> Manifest:
+        """Check a checkpoint before it is loaded, on every rank; rank 0 reads the hashes.
+
+        Raises CheckpointError on every rank, and names the one before it where there is one.
+        """
+        found, problem = None, None
+        try:
+            found = manifests.check(folder, shape, hashes=self.rank == 0)
+        except CheckpointError as error:
+            older = [self.path(step) for step in self.steps() if self.path(step).name < folder.name]
+            hint = f"; the one before it is {older[-1].name}" if older else ""
+            problem = CheckpointError(f"{error}{hint}")
+        self._agree(problem)
+        assert found is not None
+        return found
+
+    @contextlib.contextmanager
+    def _stage(self, what: str, partial: Path) -> Any:
+        problem = None
+        try:
+            yield
+        except CheckpointError as error:
+            problem = error
+        except Exception as error:  # disk full comes as OSError, RuntimeError or Core's own
+            text = " ".join(str(error).split())[:300]
+            problem = CheckpointError(f"{partial}: {what}: {type(error).__name__}: {text}")
+            problem.__cause__ = error
+        try:
+            self._agree(problem)
+        except Exception:
+            if self.rank == 0:
+                self._sweep()
+            raise
+
+    def _sweep(self) -> None:
+        """Remove what an interrupted write left; nobody reads it."""
+        for path in self.root.iterdir() if self.root.is_dir() else ():
+            if _PARTIAL.fullmatch(path.name):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _prune(self) -> None:
+        for step in self.steps()[: -self.keep] if self.keep else ():
+            # renamed first, so that a half-removed one is never taken for a checkpoint
+            doomed = self.root / f".{self.path(step).name}.partial"
+            with contextlib.suppress(OSError):
+                self.path(step).rename(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _alone(problem: CheckpointError | None) -> None:
+    if problem is not None:
+        raise problem
+
+
+def _sync_tree(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        else:
+            sync_folder(path)
+    sync_folder(folder)
