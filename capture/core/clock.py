@@ -95,25 +95,6 @@ class PolicyClock:
         last = self.steps_per_collection - 1
         return start + last - (last if self.max_lag is None else self.max_lag)
 
-    def consumed(self) -> int | None:
-        """The oldest behaviour version of the collection trained on last; None before the first."""
-        return self._consumed
-
-    @property
-    def lr(self) -> float | None:
-        """The learning rate that the next step must use; None while no step has said it."""
-        return self._lr
-
-    def newest_need(self, collections_ahead: int) -> int:
-        """The least version that must serve when a collection is generated, `collections_ahead`
-        collections after the one that the trainer starts or is in.
-
-        Anything older would be stale by the time its last optimizer step runs.
-        """
-        start = self._step - self._step % self.steps_per_collection
-        last = start + (collections_ahead + 1) * self.steps_per_collection - 1
-        return last - (self.steps_per_collection - 1 if self.max_lag is None else self.max_lag)
-
     def consume(self, steps: Sequence[tuple[int, int]]) -> None:
         """Check the age of a collection at the moment when the trainer takes it.
 

@@ -62,7 +62,7 @@ class RolloutCursor:
             return draw
 
     def commit(self, collection: int) -> None:
-        """Note that the oldest pending collection was trained on. Raises ContractError for others."""
+        """Note that the oldest pending collection was trained on; ContractError for another."""
         with self._lock:
             if not self._pending or self._pending[0].collection != collection:
                 expected = self._pending[0].collection if self._pending else None

@@ -1,4 +1,4 @@
-"""The schema-2 manifest of a checkpoint: written last, and checked before anything native is loaded.
+"""The schema-2 manifest of a checkpoint: written last, checked before anything native is loaded.
 
 OLMo-core itself loads a checkpoint of two ranks into one without a word, so the shape of the run,
 the committed rollout cursor, the runtime lock and the size and hash of every file stand here.
@@ -7,13 +7,11 @@ Loads neither torch, numpy nor Core: `verify-checkpoint` runs anywhere.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import math
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any

@@ -1,8 +1,8 @@
 """The async producer: a thread that generates collections while the trainer trains.
 
 It attaches the version that sampled each token, and starts a collection only when the serving
-version is new enough for the collection's last optimizer step. The trainer still checks the age when
-it takes a collection. `paused` keeps it from generating, between two chunks of prompts, so that
+version is new enough for the collection's last optimizer step. The trainer still checks the age
+when it takes a collection. `paused` keeps it from generating, between two chunks of prompts, so that
 weights can be published and checked. Loads neither torch nor numpy.
 """
 

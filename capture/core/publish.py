@@ -237,8 +237,7 @@ def same_version_round_trip(serving: Serving, export: Export) -> Publication:
         version = serving.version
         if version is None:
             raise PublicationError(f"no version to repeat: {serving.torn}")
-        before = serving.engine.snapshot()
-        return _reset_and_compare(serving, export, version, before, "round-trip", repeated=True)
+        return _reset_and_compare(serving, export, version, "round-trip", repeated=True)
 
 
 def initial_comparison(serving: Serving, export: Export, version: int) -> Publication:
@@ -248,17 +247,17 @@ def initial_comparison(serving: Serving, export: Export, version: int) -> Public
     Raises PublicationError that names the first tensors that differ.
     """
     with serving.held():
-        before = serving.engine.snapshot()
-        return _reset_and_compare(serving, export, version, before, "hf-snapshot", repeated=False)
+        return _reset_and_compare(serving, export, version, "hf-snapshot", repeated=False)
 
 
 def _reset_and_compare(
-    serving: Serving, export: Export, version: int, before: Any, check: str, *, repeated: bool
+    serving: Serving, export: Export, version: int, check: str, *, repeated: bool
 ) -> Publication:
+    serving.engine.snapshot()
     serving.break_weights(f"{check}: the weights were reset")
     serving.engine.reset()
     record = serving.publish(export(), version, repeated=repeated)
-    differences = list(serving.engine.compare(before))
+    differences = list(serving.engine.compare())
     if differences:
         shown = "; ".join(str(item) for item in differences[:3])
         why = f"{check}: {len(differences)} of {record.tensors} tensors differ: {shown}"
