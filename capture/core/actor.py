@@ -1,0 +1,563 @@
+"""The trainer actor: initialise, score, train, save, restore, export.
+
+One actor is one rank. All methods but the properties are collectives: every rank calls them in the
+same order, with the same samples. Failures are agreed before anything changes: a ContractError
+leaves weights, optimizer state, schedule and step count as they were, on every rank. The exception
+is a step that Core's optimizer skipped or that broke inside it, which ends the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from olmo_core.optim import SkipStepOptimizer
+from olmo_core.train.utils import EnvRngStates
+from olmo_core.distributed.utils import get_local_tensor
+
+from . import collective, models, scoring
+from .config import RunConfig
+from .errors import CheckpointError, ContractError
+from .hook import PackOutput, PackTrainModule, PackWork, Recorder, StepContext
+from .objective import ObjectiveConfig, Terms, pack_inputs
+from .packing import Denominators, Pack, Plan, StepPlan, plan
+from .samples import Collection, Sample, check_active_inputs
+from .schedule import check_rate, rate_of
+
+Scores = Mapping[int, np.ndarray]  # sample index to log-probabilities [R], nats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepResult:
+    """One completed optimizer step, as this rank saw it. Terms are sums, not means."""
+
+    collection: int
+    step_in_collection: int  # from 0
+    step: int  # completed optimizer steps of the run, this one included; the new policy version
+    trained_version: int  # policy version of the weights that it started from
+    consumed_version: int  # oldest behaviour version of its samples
+    local_objective: float  # the mean over ranks is `objective`
+    objective: float
+    gradient_norm: float  # global, before clipping
+    lr_used: float
+    lr_next: float
+    seconds: float
+    denominators: Denominators
+    plan: StepPlan
+    accumulation: int  # forwards and backwards of this rank, fillers too
+    sample_indexes: tuple[int, ...]  # of this rank's samples in the collection
+    local_terms: Terms
+    terms: Terms  # over all ranks
+    anchor: Scores  # trainer-policy log-probabilities of this rank's samples
+    scored: bool  # the anchor came from the standalone pass
+    scoring_reason: str
+    comparison: scoring.Comparison | None  # of both forwards, over all ranks
+
+
+class CoreActor:
+    """Trains one policy. Build it, `init` it, and use it until `close`.
+
+    on_gradients(step, named parameters): called with the local gradients before clipping.
+    after_step(step, named parameters): called when the optimizer has stepped.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        on_gradients: Callable[[int, Mapping[str, torch.Tensor]], None] | None = None,
+        after_step: Callable[[int, Mapping[str, torch.Tensor]], None] | None = None,
+    ) -> None:
+        from . import support
+
+        support.evaluate(config)
+        self.config = config
+        self.on_gradients = on_gradients
+        self.after_step = after_step
+        self.module: PackTrainModule | None = None
+        self.hf_config: Any = None
+        self._owns_group = collective.start(config.parallel.world_size, config.model.device)
+        own = config.objective
+        self.objective = ObjectiveConfig(
+            eps_clip=own.eps_clip,
+            eps_clip_high=own.eps_clip_high,
+            kl_coef=own.kl_coef,
+            kl_type=own.kl_type,
+            entropy_coef=own.entropy_coef,
+            tis=own.tis,
+            tis_clip=own.tis_clip,
+            tis_clip_low=own.tis_clip_low,
+            reduction=own.reduction,
+            temperature=config.rollout.temperature,
+        )
+        self.rate = rate_of(config.optimizer, config.schedule, config.total_steps)
+        self.scoring = scoring.ScoringSchedule(
+            scoring.ScoringConfig(
+                force=config.scoring.force,
+                compare_interval=config.scoring.compare_interval,
+                tolerance=config.scoring.tolerance,
+            ),
+            optimizer_steps=config.steps_per_collection,
+            reference_kl=own.kl_coef > 0,
+            dropout=config.model.dropout,
+        )
+        self._step = 0
+        self._reference: list[torch.Tensor] | None = None
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def init(self, source: Path | str | tuple[Any, Mapping[str, torch.Tensor]]) -> None:
+        """Build the train module and load HF weights: a folder, or (HF config, state).
+
+        They are also the reference policy of a KL, before and after any `restore`.
+        """
+        hf, state = source if isinstance(source, tuple) else _read(source)
+        self._backend = models.backend(self.config, hf)
+        self.module = self._backend.build(self.config, hf)
+        self._backend.load_hf(self.module, hf, state)
+        self.hf_config = hf
+        self._recorder = Recorder(max_steps=self.rate.horizon)
+        self.module._attach_trainer(self._recorder)
+        self._step = 0
+        if self.objective.kl_coef:
+            self._reference = [tensor.clone() for tensor in self._local()]
+
+    def close(self) -> None:
+        """Leave the process group, if this actor made it."""
+        if self._owns_group:
+            collective.stop()
+            self._owns_group = False
+
+    @property
+    def optimizer_step(self) -> int:
+        """Completed optimizer steps of the run; the policy version of the weights."""
+        return self._step
+
+    policy_version = optimizer_step
+
+    @property
+    def rank(self) -> int:
+        """This rank's number."""
+        return collective.rank()
+
+    @property
+    def world_size(self) -> int:
+        """Ranks that train."""
+        return collective.world_size()
+
+    @property
+    def lr_next(self) -> float:
+        """The learning rate of the next optimizer step."""
+        return self.rate(self._step + 1)
+
+    def named_parameters(self) -> dict[str, torch.Tensor]:
+        """Core's parameters; sharded ones are DTensors."""
+        return dict(self._ready().model.named_parameters())
+
+    def export(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """(HF name, whole float32 tensor), one at a time. Under FSDP every rank iterates.
+
+        Without sharding the tensors are the model's own memory: copy them before the next step.
+        """
+        return self._backend.export_hf(self._ready(), self.hf_config)
+
+    def save(self, folder: Path | str, **others: Any) -> Any:
+        """A checkpoint that `restore` takes; see `checkpoint.save`."""
+        from . import checkpoint
+
+        return checkpoint.save(self, folder, **others)
+
+    def restore(self, folder: Path | str, **others: Any) -> Any:
+        """Weights, optimizer, step and random state of a checkpoint; see `checkpoint.restore`."""
+        from . import checkpoint
+
+        return checkpoint.restore(self, folder, **others)
+
+    def train_state(self) -> dict[str, Any]:
+        """This rank's state beside model and optimizer: Core saves neither step nor averages."""
+        rolling = None
+        if isinstance(self._ready().optim, SkipStepOptimizer):
+            rolling = {name: [float(v) for v in values] for name, values in self._rolling().items()}
+        return {
+            "global_step": self._step,
+            "lr_next": self.lr_next,
+            "rolling": rolling,
+            "rng": EnvRngStates.current_state().as_dict(),
+        }
+
+    def load_train_state(self, state: Mapping[str, Any]) -> None:
+        """Continue after `state`. Call it when Core has loaded model and optimizer.
+
+        Raises CheckpointError when the run's schedule gives another rate for the next step than
+        the run that saved had, or when this machine cannot take the random state.
+        """
+        step = int(state["global_step"])
+        wanted = float(state["lr_next"])
+        if not math.isclose(self.rate(step + 1), wanted, rel_tol=1e-9):
+            raise CheckpointError(
+                f"the checkpoint's next learning rate is {wanted!r}, this run's schedule gives"
+                f" {self.rate(step + 1)!r} for optimizer step {step + 1}"
+            )
+        optim = self._ready().optim
+        if isinstance(optim, SkipStepOptimizer):
+            kept = state["rolling"]
+            if kept is None:
+                raise CheckpointError("the checkpoint lacks the averages of the skip-step optimizer")
+            self._set_rolling(
+                {name: [torch.tensor(v, device=self.module.device) for v in values]
+                 for name, values in kept.items()}
+            )
+        if not EnvRngStates.from_dict(dict(state["rng"])).restore():
+            raise CheckpointError("the random state is of another Python, numpy or torch")
+        self._step = self._recorder.global_step = step
+
+    # -- scoring ---------------------------------------------------------------------------------
+
+    def score(self, samples: Sequence[Sample], *, reference: bool = False) -> list[np.ndarray]:
+        """Log-probabilities of every sample's response tokens, float32 [R], on every rank.
+
+        reference: under the first policy instead of the present one.
+        """
+        with collective.guard("inputs"):
+            self._check_tokens(samples)
+            missing = -len(samples) % self.world_size
+            padded = [*samples, *[samples[-1]] * missing] if samples else []
+            layout = plan(
+                padded, world_size=self.world_size, optimizer_steps=1,
+                pack_tokens=self.config.pack_tokens,
+            )  # fmt: skip
+        collective.same("rank-schedule", "the samples to score", digest(padded, layout))
+        with self._weights_of(reference):
+            own = self._score(layout, padded)
+        found: dict[int, np.ndarray] = {}
+        for part in collective.gather(own):
+            found.update(part)
+        return [found[index] for index in range(len(samples))]
+
+    def _score(self, layout: Plan, samples: Sequence[Sample]) -> dict[int, np.ndarray]:
+        """This rank's share of a plan, in the packs in which it will train."""
+        module, found = self._ready(), {}
+        for step in layout.steps:
+            for pack in step.ranks[self.rank]:
+                logps = module.score_pack(pack, temperature=self.objective.temperature)
+                found.update(pack.scatter(logps.numpy()))
+        with collective.guard("scoring"):
+            for index, logps in found.items():
+                _finite("non-finite-score", samples[index], logps)
+        return found
+
+    @contextlib.contextmanager
+    def _weights_of(self, reference: bool) -> Iterator[None]:
+        """The reference policy's weights in the model, then the present ones again, bitwise."""
+        if not reference:
+            yield
+            return
+        if self._reference is None:
+            raise ContractError("reference", "objective.kl_coef is 0: no reference policy is kept")
+        present = [tensor.clone() for tensor in self._local()]
+        try:
+            _fill(self._local(), self._reference)
+            yield
+        finally:
+            _fill(self._local(), present)
+
+    # -- training --------------------------------------------------------------------------------
+
+    def train(self, collection: Collection, policy_version: int) -> list[StepResult]:
+        """All optimizer steps of a collection; see `steps`."""
+        return list(self.steps(collection, policy_version))
+
+    def steps(self, collection: Collection, policy_version: int) -> Iterator[StepResult]:
+        """Train on a collection, one optimizer step for each item taken.
+
+        policy_version: what the driver's clock says the weights are. Raises ContractError on every
+        rank for inputs that are not finite or not the same everywhere, for a clock that disagrees,
+        and for a loss or gradient that is not finite, before the optimizer sees it.
+        """
+        samples = collection.samples
+        with collective.guard("inputs"):
+            check_active_inputs(samples)
+            self._check_tokens(samples)
+            if policy_version != self._step:
+                raise ContractError(
+                    "policy-clock",
+                    f"the clock says version {policy_version}, the trainer has completed"
+                    f" {self._step} optimizer steps",
+                )
+            layout = plan(
+                samples, world_size=self.world_size,
+                optimizer_steps=self.config.steps_per_collection,
+                pack_tokens=self.config.pack_tokens,
+            )  # fmt: skip
+        collective.same(
+            "rank-schedule",
+            "the plan (version, collection, packs of a rank in each step, digest)",
+            (self._step, collection.index, [step.packs_per_rank for step in layout.steps],
+             digest(samples, layout)),
+        )  # fmt: skip
+        decision = self.scoring.decide()
+        scored = self._score(layout, samples) if decision.run_pass else None
+        ref = None
+        if self.objective.kl_coef:
+            with self._weights_of(reference=True):
+                ref = self._score(layout, samples)
+        for number in range(len(layout.steps)):
+            yield self._train_step(collection, layout, number, scored, ref, decision)
+
+    def _train_step(
+        self,
+        collection: Collection,
+        layout: Plan,
+        number: int,
+        scored: Scores | None,
+        ref: Scores | None,
+        decision: scoring.Decision,
+    ) -> StepResult:
+        started = time.perf_counter()
+        module, step_plan, samples = self._ready(), layout.steps[number], collection.samples
+        packs = step_plan.ranks[self.rank]
+        with collective.guard("inputs"):
+            work = [PackWork(p, self._inputs(p, samples, scored, ref)) for p in packs]
+            lr_used = check_rate(
+                module.scheduler, module.optim.param_groups, self.rate, self._step + 1
+            )
+        rolling = self._rolling()
+        self._recorder.global_step = self._step + 1
+        before = _BeforeStep(self, packs, samples, scored if decision.compare else None)
+        module.on_gradients = self._on_gradients
+        module.before_step = before
+        try:
+            context = StepContext(self.objective, step_plan.denominators)
+            before.outputs = module.train_packs(work, context)
+            module.optim_step()
+        except BaseException:
+            # the optimizer has not run, or the run is over: leave nothing for a later step
+            self._recorder.global_step = self._step
+            self._set_rolling(rolling)
+            module.zero_grads()
+            raise
+        finally:
+            module.on_gradients = module.before_step = None
+        self._check_stepped(lr_used)
+        module.zero_grads()
+        self._step += 1
+        self.scoring.advance()
+        if self.after_step is not None:
+            self.after_step(self._step, self.named_parameters())
+        own = tuple(index for pack in packs for index in pack.sample_indexes)
+        trained = before.logps
+        return StepResult(
+            collection=collection.index,
+            step_in_collection=number,
+            step=self._step,
+            trained_version=self._step - 1,
+            consumed_version=min(samples[i].oldest_version for i in step_plan.sample_indexes),
+            local_objective=before.local_objective,
+            objective=before.objective,
+            gradient_norm=before.norm,
+            lr_used=lr_used,
+            lr_next=self.lr_next,
+            seconds=time.perf_counter() - started,
+            denominators=step_plan.denominators,
+            plan=step_plan,
+            accumulation=len(packs),
+            sample_indexes=own,
+            local_terms=before.local_terms,
+            terms=before.terms,
+            anchor={index: (trained if scored is None else scored)[index] for index in own},
+            scored=scored is not None,
+            scoring_reason=decision.reason,
+            comparison=before.comparison,
+        )
+
+    def _inputs(
+        self, pack: Pack, samples: Sequence[Sample], scored: Scores | None, ref: Scores | None
+    ) -> Any:
+        return pack_inputs(
+            pack, samples, old_logp=scored, ref_logp=ref, device=self.module.device
+        )
+
+    def _check_stepped(self, lr_used: float) -> None:
+        """Raise on every rank unless every rank's optimizer took the step, at this rate."""
+        optim = self.module.optim
+        with collective.guard("optimizer-step"):
+            skipped = float(optim.step_skipped) if isinstance(optim, SkipStepOptimizer) else 0.0
+            if skipped != 0.0:
+                raise ContractError(
+                    "optimizer-skip", f"Core's optimizer skipped optimizer step {self._step + 1}"
+                )
+            for index, group in enumerate(optim.param_groups):
+                if not math.isclose(float(group["lr"]), lr_used, rel_tol=1e-9):
+                    raise ContractError(
+                        "learning-rate",
+                        f"group {index} stepped with {float(group['lr'])!r}, not {lr_used!r}",
+                    )
+
+    def _on_gradients(self) -> None:
+        if self.on_gradients is not None:
+            self.on_gradients(self._step + 1, self.named_parameters())
+
+    def _check_tokens(self, samples: Sequence[Sample]) -> None:
+        if not samples:
+            raise ContractError("empty-batch", "no sample")
+        words, longest = self.hf_config.vocab_size, self.hf_config.max_position_embeddings
+        for sample in samples:
+            if len(sample.tokens) > longest:
+                raise ContractError(
+                    "length",
+                    f"sample {sample.sample_id}: {len(sample.tokens)} tokens, the model takes"
+                    f" {longest}",
+                )
+            if int(sample.tokens.max()) >= words:
+                raise ContractError(
+                    "token", f"sample {sample.sample_id}: token {sample.tokens.max()} of {words}"
+                )
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _ready(self) -> PackTrainModule:
+        if self.module is None:
+            raise ContractError("actor", "init has not been called")
+        return self.module
+
+    def _local(self) -> list[torch.Tensor]:
+        """This rank's part of every parameter, without gradient, the model's own memory."""
+        return [get_local_tensor(p.detach()) for p in self._ready().model.parameters()]
+
+    def _rolling(self) -> dict[str, list[torch.Tensor]]:
+        """The losses and norms by which a skip-step optimizer judges a step; {} for others."""
+        optim = self._ready().optim
+        if not isinstance(optim, SkipStepOptimizer):
+            return {}
+        return {"losses": list(optim._losses), "grad_norms": list(optim._grad_norms)}
+
+    def _set_rolling(self, kept: Mapping[str, list[torch.Tensor]]) -> None:
+        if kept:
+            self.module.optim._losses = list(kept["losses"])
+            self.module.optim._grad_norms = list(kept["grad_norms"])
+
+
+class _BeforeStep:
+    """The verdict between backward and optimizer, the same on every rank."""
+
+    def __init__(
+        self, actor: CoreActor, packs: Sequence[Pack], samples: Sequence[Sample],
+        scored: Scores | None,
+    ) -> None:  # fmt: skip
+        self.actor, self.packs, self.samples, self.scored = actor, packs, samples, scored
+        self.outputs: Sequence[PackOutput] = ()
+        self.comparison: scoring.Comparison | None = None
+
+    def __call__(self, norm: float) -> None:
+        """norm: of the synchronised gradients, before clipping. Raises ContractError."""
+        self.norm = norm
+        self.logps: dict[int, np.ndarray] = {}
+        self.local_terms = Terms.zero(self.actor.module.device)
+        for pack, output in zip(self.packs, self.outputs, strict=True):
+            self.logps.update(pack.scatter(output.logps.float().cpu().numpy()))
+            self.local_terms = self.local_terms + output.terms
+        self.local_objective = float(sum(float(output.loss) for output in self.outputs))
+        self._finite()
+        self._reduce()
+        with collective.guard("before-step"):
+            if self.comparison is not None:
+                self.actor.scoring.accept(self.comparison)
+            limit = self.actor.config.scoring.max_mean_drift
+            if limit and not self.drift <= limit:
+                raise ContractError(
+                    "score-drift",
+                    f"mean |log-probability difference| from the engine to the trainer is"
+                    f" {self.drift:.4g} nats, at most {limit:g} allowed",
+                )
+
+    def _finite(self) -> None:
+        step = self.actor.optimizer_step + 1
+        with collective.guard("before-step"):
+            if not math.isfinite(self.local_objective):
+                raise ContractError(
+                    "non-finite-loss", f"optimizer step {step}: {self.local_objective}"
+                )
+            if not math.isfinite(self.norm):
+                raise ContractError(
+                    "non-finite-gradient", f"optimizer step {step}: norm {self.norm}"
+                )
+
+    def _reduce(self) -> None:
+        """One sum and one maximum over ranks for everything that is global."""
+        anchor = self.logps
+        own = scoring.Comparison(0, 0.0, 0.0)
+        if self.scored is not None:
+            masks = {index: self.samples[index].loss_mask for index in self.logps}
+            own = scoring.compare(
+                {index: self.scored[index] for index in self.logps}, self.logps, masks
+            )
+        gap = tokens = 0.0
+        for index in anchor:
+            sample = self.samples[index]
+            active = sample.loss_mask
+            difference = np.abs(anchor[index].astype(np.float64) - sample.behaviour_logp)[active]
+            gap += float(difference.sum())
+            tokens += len(difference)
+        local = [self.local_objective, gap, tokens, own.tokens, own.mean_abs * own.tokens]
+        sums = collective.total(
+            torch.cat([torch.tensor(local, dtype=torch.float64), self.local_terms.sums.cpu()])
+        )
+        maxima = collective.largest(
+            torch.cat([torch.tensor([own.max_abs], dtype=torch.float64),
+                       self.local_terms.maxima.cpu()])
+        )  # fmt: skip
+        self.objective = float(sums[0]) / self.actor.world_size
+        self.drift = float(sums[1] / sums[2])
+        self.terms = Terms(sums[len(local):], maxima[1:])
+        if self.scored is not None:
+            compared = int(sums[3])
+            self.comparison = scoring.Comparison(
+                compared, float(sums[4]) / max(compared, 1), float(maxima[0])
+            )
+
+
+def digest(samples: Sequence[Sample], layout: Plan) -> str:
+    """A hash of what a rank is about to train on and of how it is laid out, the same everywhere."""
+    found = hashlib.sha256()
+    for sample in samples:
+        found.update(
+            repr((sample.sample_id, sample.group_id, sample.prompt_len, sample.reward,
+                  sample.advantage)).encode()
+        )  # fmt: skip
+        for array in (
+            sample.tokens, sample.loss_mask, sample.behaviour_logp, sample.behaviour_version,
+        ):  # fmt: skip
+            found.update(array.tobytes())
+        if sample.routes is not None:
+            found.update(sample.routes.tobytes())
+    for step in layout.steps:
+        found.update(repr([[pack.sample_indexes for pack in packs] for packs in step.ranks]).encode())
+    return found.hexdigest()
+
+
+def _finite(check: str, sample: Sample, logps: np.ndarray) -> None:
+    wrong = np.flatnonzero(sample.loss_mask & ~np.isfinite(logps))
+    if len(wrong):
+        raise ContractError(
+            check, f"sample {sample.sample_id}: {logps[wrong[0]]} at response position {wrong[0]}"
+        )
+
+
+def _read(folder: Path | str) -> tuple[Any, dict[str, torch.Tensor]]:
+    from .dense import read_hf
+
+    return read_hf(folder)
+
+
+@torch.no_grad()
+def _fill(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    for target, value in zip(targets, values, strict=True):
+        target.copy_(value)

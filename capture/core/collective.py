@@ -1,0 +1,131 @@
+"""Agreement of all trainer ranks: one rank's problem stops every rank, with the same error.
+
+torch.distributed. Without a process group every function is that of a single rank. All functions
+here are collectives: each rank must call them, in the same order. A rank that raised on its own
+would leave the others waiting in the next collective for ever, so a check goes through `agree` or
+`guard` instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .errors import ConfigError, ContractError, CoreRunError
+
+
+def world_size() -> int:
+    """Ranks of the run."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """This process's number, from 0."""
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def start(expected: int, device: str = "cpu") -> bool:
+    """Join the process group that torchrun announces; True when this call created it.
+
+    Raises ConfigError when the ranks are not the `expected` ones of parallel.world_size.
+    """
+    announced = int(os.environ.get("WORLD_SIZE", "1"))
+    if dist.is_initialized():
+        announced = dist.get_world_size()
+    if announced != expected:
+        raise ConfigError(
+            f"parallel.world_size: {expected}: {announced} trainer processes were started"
+        )
+    if dist.is_initialized() or expected == 1:
+        return False
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    # gloo beside nccl: verdicts are CPU tensors
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
+    return True
+
+
+def stop() -> None:
+    """Leave the process group, if there is one."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def gather(value: Any) -> list[Any]:
+    """Every rank's value, in rank order. Values are pickled: small and trusted ones only."""
+    if world_size() == 1:
+        return [value]
+    found: list[Any] = [None] * world_size()
+    dist.all_gather_object(found, value)
+    return found
+
+
+def total(values: torch.Tensor) -> torch.Tensor:
+    """The sum over ranks, a new CPU tensor of the same shape and dtype."""
+    return _reduced(values, dist.ReduceOp.SUM)
+
+
+def largest(values: torch.Tensor) -> torch.Tensor:
+    """The maximum over ranks, entry by entry, a new CPU tensor. NaN on any rank gives NaN."""
+    nans = _reduced(values.isnan().to(torch.float64), dist.ReduceOp.MAX).bool()
+    result = _reduced(values.nan_to_num(nan=-torch.inf), dist.ReduceOp.MAX)
+    return result.masked_fill(nans, torch.nan)
+
+
+def _reduced(values: torch.Tensor, how: Any) -> torch.Tensor:
+    result = values.detach().to("cpu", copy=True)
+    if world_size() > 1:
+        dist.all_reduce(result, op=how)
+    return result
+
+
+def agree(problem: CoreRunError | None) -> None:
+    """Raise on every rank when any rank has a problem: that of the lowest such rank.
+
+    The error keeps its check; its text gets the ranks that have a problem of their own.
+    """
+    flag = torch.tensor([0.0 if problem is None else 1.0])
+    if world_size() == 1:
+        if problem is not None:
+            raise problem
+        return
+    if not float(_reduced(flag, dist.ReduceOp.MAX)):
+        return
+    mine = None
+    if problem is not None:
+        mine = (getattr(problem, "check", type(problem).__name__),
+                getattr(problem, "detail", str(problem)))
+    found = gather(mine)
+    where = [index for index, item in enumerate(found) if item is not None]
+    check, detail = found[where[0]]
+    raise ContractError(check, f"rank {', '.join(map(str, where))}: {detail}") from problem
+
+
+@contextlib.contextmanager
+def guard(check: str) -> Iterator[None]:
+    """Run a rank's own work, without collectives in it, and let all ranks agree that it worked.
+
+    Any exception of the work becomes a ContractError on every rank.
+    """
+    problem: CoreRunError | None = None
+    try:
+        yield
+    except CoreRunError as error:
+        problem = error
+    except Exception as error:  # a rank must not leave the others waiting, whatever went wrong
+        problem = ContractError(check, f"{type(error).__name__}: {error}")
+        problem.__cause__ = error
+    agree(problem)
+
+
+def same(check: str, what: str, value: Any) -> None:
+    """Raise ContractError on every rank unless all ranks have an equal value."""
+    found = gather(value)
+    if any(other != found[0] for other in found):
+        shown = ", ".join(f"rank {index}: {item}" for index, item in enumerate(found))
+        raise ContractError(check, f"the ranks do not agree on {what}: {shown}")

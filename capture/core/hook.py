@@ -1,0 +1,179 @@
+"""The objective hook: Core trains, and only what it calls the loss is ours.
+
+`TransformerTrainModule.train_batch` splits a batch into microbatches, calls `model_forward` for
+each inside the context that says when gradients are synchronised, and runs backward on the loss it
+gets. `PackTrainModule.model_forward` gives it the policy objective of one pack. Accumulation, DDP
+and FSDP synchronisation, clipping, schedule and optimizer step stay Core's.
+
+Core divides a loss by the labels of its own rank, so with unequal masks the ranks would weigh
+unequally. The objective here is already over the step's global denominators; Core divides by none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from olmo_core.nn.lm_head import LMOutputWithLoss
+from olmo_core.train.train_module import TransformerTrainModule
+
+from .errors import ContractError
+from .objective import (
+    Denominators,
+    ObjectiveConfig,
+    PackInputs,
+    Terms,
+    policy_objective,
+    response_logps,
+)
+from .packing import Pack
+
+IGNORED = -100  # Core's label for a position without a loss; it only feeds Core's label count
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackWork:
+    """One microbatch: a pack and, along its N response tokens, what the loss needs."""
+
+    pack: Pack
+    inputs: PackInputs
+
+
+@dataclass(frozen=True, slots=True)
+class StepContext:
+    """What all microbatches of one optimizer step share."""
+
+    objective: ObjectiveConfig
+    denominators: Denominators
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackOutput:
+    """Detached results of one microbatch."""
+
+    loss: torch.Tensor  # scalar that went through backward
+    logps: torch.Tensor  # [N], nats, of this training forward
+    terms: Terms
+
+
+class Recorder:
+    """What Core's train module asks of a trainer: the step, the horizon and a place for metrics."""
+
+    dp_process_group = None
+
+    def __init__(self, max_steps: int) -> None:
+        self.global_step = 0
+        self.max_steps = max_steps
+        self.metrics: dict[str, Any] = {}
+
+    def record_metric(self, name, value, reduce_type=None, namespace=None, **_):  # noqa: ANN001
+        """Keep the latest value; nothing is reduced."""
+        self.metrics[f"{namespace}/{name}" if namespace else name] = value
+
+    def record_ce_loss(self, value, reduce_type=None):  # noqa: ANN001
+        """Core's name for the loss; here it is the policy objective."""
+        self.metrics["train/objective"] = value
+
+
+class PackTrainModule(TransformerTrainModule):
+    """Core's train module over packs. Train with `train_packs`, then `optim_step`."""
+
+    #: called with the global gradient norm before clipping has any effect on weights; what it
+    #: raises stops the step before schedule and optimizer
+    before_step: Callable[[float], None] | None = None
+    #: called with gradients as the backward left them, before clipping
+    on_gradients: Callable[[], None] | None = None
+
+    _context: StepContext | None = None
+
+    def train_packs(self, work: Sequence[PackWork], context: StepContext) -> list[PackOutput]:
+        """Forward and backward of one optimizer step on this rank, one microbatch a pack.
+
+        Gradients are added to what is there. Collective: every rank has the same number of packs.
+        """
+        longest = max(len(item.pack.tokens) for item in work)
+        tokens = torch.zeros(len(work), longest, dtype=torch.long)
+        labels = torch.full((len(work), longest), IGNORED, dtype=torch.long)
+        for row, item in enumerate(work):
+            pack = item.pack
+            tokens[row, : len(pack.tokens)] = torch.from_numpy(pack.tokens)
+            active = torch.from_numpy(pack.positions[pack.mask])
+            labels[row, active] = torch.from_numpy(pack.targets[pack.mask])
+        # one row a microbatch: the padding that makes rows equal is cut off in `model_forward`
+        self.rank_microbatch_size = longest
+        self._context = context
+        self._outputs: list[PackOutput] = []
+        try:
+            self.train_batch({"input_ids": tokens, "labels": labels, "work": list(work)})
+        finally:
+            self._context = None
+        if len(self._outputs) != len(work):
+            raise ContractError(
+                "accumulation", f"{len(self._outputs)} forwards for {len(work)} packs"
+            )
+        return self._outputs
+
+    def model_forward(self, input_ids, labels=None, **others):  # noqa: ANN001
+        """Core's forward, or for a batch of `train_packs` the policy objective of one pack."""
+        work = others.pop("work", None)
+        if work is None:
+            return super().model_forward(input_ids, labels=labels, **others)
+        if len(work) != 1 or len(input_ids) != 1:
+            raise ContractError("microbatch", f"{len(work)} packs in one microbatch")
+        item, context = work[0], self._context
+        objective = context.objective
+        logps, entropy = self.pack_logps(
+            item.pack, temperature=objective.temperature, entropy=bool(objective.entropy_coef)
+        )
+        loss, terms = policy_objective(
+            logps, entropy, item.inputs, context.denominators, objective
+        )
+        self._outputs.append(PackOutput(loss.detach(), logps.detach(), terms))
+        return LMOutputWithLoss(None, loss, loss.detach(), None)
+
+    def pack_logps(
+        self, pack: Pack, *, temperature: float, entropy: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Log-probability and entropy of a pack's N response tokens, nats; one Core forward.
+
+        Only the rows that predict a response token go through the vocabulary head.
+        """
+        documents: dict[str, Any] = {}
+        if len(pack.doc_lens) > 1:
+            documents = {
+                "doc_lens": torch.tensor([pack.doc_lens], dtype=torch.int32),
+                "max_doc_lens": [max(pack.doc_lens)],
+            }
+        rows = torch.from_numpy(pack.positions).to(self.device)
+        logits = super().model_forward(
+            torch.from_numpy(pack.tokens)[None].to(self.device),
+            logits_to_keep=rows[None],
+            **documents,
+        )
+        # kept row n predicts response token n: shift the targets so that they stand after it
+        targets = torch.nn.functional.pad(torch.from_numpy(pack.targets).to(self.device), (1, 0))
+        return response_logps(
+            logits,
+            targets[None],
+            torch.arange(len(rows), device=self.device),
+            temperature=temperature,
+            entropy=entropy,
+        )
+
+    @torch.no_grad()
+    def score_pack(self, pack: Pack, *, temperature: float) -> torch.Tensor:
+        """The same log-probabilities without a graph, [N] on the CPU, float32."""
+        # the mode of training: without dropout it changes no number, and one mode for both
+        # forwards leaves none to differ in
+        self._set_model_mode("train")
+        return self.pack_logps(pack, temperature=temperature)[0].float().cpu()
+
+    def _clip_grad_norm(self, *args, **others):  # noqa: ANN002, ANN003
+        if self.on_gradients is not None:
+            self.on_gradients()
+        norm = super()._clip_grad_norm(*args, **others)
+        if self.before_step is not None:
+            self.before_step(float(norm))
+        return norm
