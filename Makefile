@@ -6,11 +6,19 @@ READY := $(VENV)/.ready
 LABS := .venv-labs
 LABS_BIN := $(LABS)/bin/python
 LABS_READY := $(LABS)/.ready
+CORE := .venv-core
+CORE_BIN := $(CORE)/bin/python
+CORE_READY := $(CORE)/.ready
+MILES_RL := build/miles-rl
+MILES_RL_READY := $(MILES_RL)/.ready
+# another build of the same version, for example a wheel's path, or with --index-url ADDRESS
+TORCH ?= torch==2.13.0
+PIP_QUIET := --quiet --disable-pip-version-check --no-input
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env site check check-claims check-slow check-labs check-containers test format outputs labs kit bench clean
+.PHONY: help env env-core site check check-claims check-slow check-labs check-core check-containers test format outputs labs kit bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +52,23 @@ check-slow: $(READY) ## the tests that start many programs, wait for them, or re
 check-labs: $(LABS_READY) ## execute the notebooks and compare what they print (own environment)
 	@$(LABS_BIN) -m pytest -p no:cacheprovider tests/labs
 	@$(LABS_BIN) -m scripts.run_labs
+
+$(CORE_READY): capture/core/requirements.lock
+	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PY=/path/to/python3" >&2; exit 2; }
+	@test -x $(CORE_BIN) || $(PY) -m venv $(CORE)
+	$(CORE_BIN) -m pip install $(PIP_QUIET) --no-deps --require-hashes -r capture/core/requirements.lock
+	$(CORE_BIN) -m pip install $(PIP_QUIET) $(TORCH)
+	@touch $(CORE_READY)
+
+$(MILES_RL_READY): capture/core/requirements-miles.lock $(CORE_READY)
+	@rm -rf $(MILES_RL)
+	$(CORE_BIN) -m pip install $(PIP_QUIET) --no-deps --require-hashes --target $(MILES_RL) -r capture/core/requirements-miles.lock
+	@touch $(MILES_RL_READY)
+
+env-core: $(CORE_READY) ## make the environment of the OLMo-core trainer (torch)
+
+check-core: $(CORE_READY) $(MILES_RL_READY) ## test the OLMo-core trainer (own environment)
+	@OMP_NUM_THREADS=2 TOKENIZERS_PARALLELISM=false MILES_RL=$(CURDIR)/$(MILES_RL) $(CORE_BIN) -m pytest -p no:cacheprovider -m "slow or not slow" tests/core
 
 check-containers: $(READY) ## test the kit against a real container engine (needs root)
 	@$(BIN) -m pytest tests/containers

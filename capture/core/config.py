@@ -160,6 +160,9 @@ class ObjectiveConfig(Section):
     eps_clip_high: Annotated[float, Field(gt=0.0)] | None = Field(
         None, description="upper PPO clip; unset: as eps_clip"
     )
+    dual_clip: Annotated[float, Field(gt=1.0)] | None = Field(
+        None, description="bound of the loss where the advantage is negative; unset: none"
+    )
     kl_coef: Weight = Field(0.0, description="KL to the first policy; 0 keeps no reference")
     kl_type: Literal["k1", "k2", "k3", "low_var_kl"] = Field("k3", description="KL estimator")
     entropy_coef: Weight = Field(0.0, description="entropy bonus")

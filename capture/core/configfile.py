@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from . import support
 from .config import RunConfig
@@ -130,12 +130,3 @@ def shown(value: object) -> str:
     """A value as a message shows it: on one line, cut, and control characters escaped."""
     text = repr(value)
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
-
-
-def fields(model: type[BaseModel] = RunConfig, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
-    """(dotted key, default, description) of every field, in the order of the schema."""
-    for name, field in model.model_fields.items():
-        if isinstance(field.default, BaseModel):
-            yield from fields(type(field.default), f"{prefix}{name}.")
-        else:
-            yield prefix + name, field.default, field.description or ""
