@@ -52,6 +52,14 @@ VERBS = {
         "the memory of a run before it starts, and how far off it was",
     ),
     "store": ("mileskit.evidence.store", "store a run: compress, scrub, fingerprint"),
+    "acceptance": (
+        "mileskit.acceptance.acceptance",
+        "the whole protocol on this GPU: doctor, guarded steps, an engine death, one bundle",
+    ),
+    "intake": (
+        "mileskit.acceptance.intake",
+        "check the bundle of a reader, and lay its runs down as a lab",
+    ),
 }
 EXIT_CODES = """exit codes:
   0  fine, or the run ended

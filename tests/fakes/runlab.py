@@ -13,12 +13,14 @@ from tests.fakes.lab import HERE, ROOT, FakeLab
 KIT = ROOT / "capture" / "gpu" / "kit.py"
 DIGEST = "radixark/miles@sha256:" + "c6" * 32
 GPU = "NVIDIA H200, 580.159.04, 143771 MiB, 4 MiB"
+GPU_NOW = "0, NVIDIA H200, 580.159.04, 143771, 4, 40, P0, 1980, 1980, 0, 120.5, 0x0"
 QUICK = runlive.Timing(poll=0.02, appear=10, grace=1, settle=10, heat=0.6, after=0.2, again=0.3)
 SMI = """\
 #!/bin/sh
 case $* in
 *compute-apps*) cat "$FAKE_LAB/apps" 2>/dev/null ;;
 *compute_cap*) echo 9.0 ;;
+*pstate*) cat "$FAKE_LAB/gpu-doctor" ;;
 *memory.total*) cat "$FAKE_LAB/gpu-run" ;;
 *) exec "$(dirname "$0")/nvidia-smi-heat" "$@" ;;
 esac
@@ -44,6 +46,7 @@ class RunLab(FakeLab):
         self.set("commit", "31f1ca961 2026-08-21 a subject\n")
         self.set("sglang", "0.5.16\n")
         self.set("gpu-run", GPU + "\n")
+        self.set("gpu-doctor", GPU_NOW + "\n")
         self.set("apps")
         self.set("output", "# run plain\n# date 2026-11-29T13:27:19Z\n")
         self.gpu("0, 60, 1980, 600.5, 70211, 100, 0x0000000000000004")

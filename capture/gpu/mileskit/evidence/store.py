@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from mileskit.common import tomlio
+from mileskit.common import kitfiles, tomlio
 from mileskit.evidence import checksums, runinfo, scrub
 from mileskit.log import logsource
 from mileskit.summary import summarize, wrongcolumns
@@ -142,8 +142,7 @@ def store(args: argparse.Namespace) -> str:
 
 def default_root() -> Path:
     """The kit's own folder, or the current one when the kit runs from a zip."""
-    here = Path(__file__).resolve().parent
-    return here if here.is_dir() else Path.cwd()
+    return Path.cwd() if kitfiles.archive() else Path(kitfiles.program()).parent
 
 
 def build(args: argparse.Namespace, lab: Path, folder: Path) -> dict:
