@@ -1,0 +1,389 @@
+"""What a contract record must fulfil: alone, after the record before it, and beside other ranks.
+
+Pure functions that yield (check, detail): a short stable name and one line with values. They need
+no torch and recompute everything that a record says twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from . import histogram
+from .contract import LengthSegment, Segment, TrainingRecord
+
+Found = Iterator[tuple[str, str]]
+
+OBJECTIVE_TOLERANCE = 1e-5
+"""Of the largest local value. Ranks add in float32, in an order that the collective decides."""
+
+SUM_TOLERANCE = 1e-9
+"""Relative, for means that were reduced in float64."""
+
+NORM_TOLERANCE = 1e-4
+"""Relative, for norms that were taken in float32."""
+
+
+def record_checks(record: TrainingRecord) -> Found:
+    """What one record shows by itself."""
+    yield from _place(record)
+    yield from _counts(record)
+    yield from _denominators(record)
+    yield from _objectives(record)
+    yield from _versions(record)
+    yield from _errors(record)
+    if record.diagnostics is not None:
+        yield from _diagnostics(record)
+
+
+def _place(record: TrainingRecord) -> Found:
+    if record.rank >= record.world_size:
+        yield "rank", f"rank {record.rank} of {record.world_size} ranks"
+    if record.step_in_collection >= record.optimizer_steps:
+        yield (
+            "schedule",
+            f"step_in_collection {record.step_in_collection} of {record.optimizer_steps}",
+        )
+    place = record.collection * record.optimizer_steps + record.step_in_collection + 1
+    if record.step != place:
+        yield (
+            "schedule",
+            f"step {record.step}, but step_in_collection {record.step_in_collection} of collection"
+            f" {record.collection} with {record.optimizer_steps} optimizer steps is step {place}",
+        )
+
+
+def _counts(record: TrainingRecord) -> Found:
+    counts = record.counts
+    for name in ("samples", "active_tokens", "model_tokens"):
+        part, whole = getattr(counts, f"local_{name}"), getattr(counts, f"global_{name}")
+        if part > whole:
+            yield "counts", f"local_{name} {part} above global_{name} {whole}"
+        elif record.world_size == 1 and part != whole:
+            yield "counts", f"local_{name} {part} of one rank, global_{name} {whole}"
+    for scope in ("global", "local"):
+        samples, active, model = (
+            getattr(counts, f"{scope}_{name}")
+            for name in ("samples", "active_tokens", "model_tokens")
+        )
+        if active < samples or (not samples and active):
+            yield "counts", f"{scope}: {active} active tokens in {samples} responses"
+        if model < active + samples or (not samples and model):
+            # every document also has a prompt of at least one token
+            yield (
+                "counts",
+                f"{scope}: {model} model tokens for {active} active ones in {samples} documents",
+            )
+    if counts.global_samples % record.world_size:
+        yield (
+            "counts",
+            f"global_samples {counts.global_samples} cannot be dealt to {record.world_size} ranks",
+        )
+    if counts.accumulation > counts.global_samples:
+        yield (
+            "counts",
+            f"accumulation {counts.accumulation} forwards for {counts.global_samples} samples",
+        )
+
+
+def _denominators(record: TrainingRecord) -> Found:
+    parts, counts = record.denominators, record.counts
+    meant = (
+        ("global_active_tokens", counts.global_active_tokens)
+        if parts.reduction == "token"
+        else ("global_samples", counts.global_samples)
+    )
+    for name, value, (source, expected) in (
+        (f"policy ({parts.reduction} reduction)", parts.policy, meant),
+        (
+            "auxiliary_tokens",
+            parts.auxiliary_tokens,
+            ("global_model_tokens", counts.global_model_tokens),
+        ),
+        (
+            "auxiliary_documents",
+            parts.auxiliary_documents,
+            ("global_samples", counts.global_samples),
+        ),
+    ):
+        if value != expected:
+            yield "denominators", f"{name} is {value}, {source} {expected}"
+    for term in record.auxiliary:
+        name = "auxiliary_tokens" if term.reduction == "token" else "auxiliary_documents"
+        if term.denominator != getattr(parts, name):
+            yield (
+                "denominators",
+                f"{term.name} ({term.reduction} reduction) is divided by {term.denominator},"
+                f" {name} is {getattr(parts, name)}",
+            )
+
+
+def _objectives(record: TrainingRecord) -> Found:
+    names = [term.name for term in record.auxiliary]
+    if len(set(names)) != len(names):
+        yield "auxiliary", f"a term stands twice: {', '.join(names)}"
+    for term in record.auxiliary:
+        if term.coefficient == 0 and (term.local or term.global_):
+            yield (
+                "auxiliary",
+                f"{term.name} has coefficient 0 and terms {term.local}, {term.global_}",
+            )
+    if record.world_size == 1:
+        for name, value in (("policy", record.policy), *zip(names, record.auxiliary, strict=True)):
+            if not math.isclose(value.local, value.global_, rel_tol=OBJECTIVE_TOLERANCE):
+                yield "objective", f"{name}: local {value.local} of one rank, global {value.global_}"
+
+
+def _versions(record: TrainingRecord) -> Found:
+    versions = record.versions
+    if versions.trained != record.step - 1:
+        yield (
+            "versions",
+            f"trained {versions.trained} before completed step {record.step}: a version counts"
+            " completed steps",
+        )
+    for low, high in (("consumed", "published"), ("published", "trained")):
+        if getattr(versions, low) > getattr(versions, high):
+            yield (
+                "versions",
+                f"{low} {getattr(versions, low)} above {high} {getattr(versions, high)}",
+            )
+    lag = versions.trained - versions.consumed
+    if versions.allowed_lag is not None and lag > versions.allowed_lag:
+        yield "versions", f"consumed {versions.consumed} is {lag} steps old; {versions.allowed_lag} allowed"
+
+
+def _errors(record: TrainingRecord) -> Found:
+    table = record.probability_error
+    if tuple(table.bounds) != histogram.BOUNDS:
+        yield "histogram", f"bounds {table.bounds} are not the fixed ones {list(histogram.BOUNDS)}"
+        return
+    thirds = [(f"thirds.{name}", getattr(table.thirds, name)) for name in histogram.THIRDS]
+    fields = type(table.lengths).model_fields
+    lengths = [
+        (f"lengths.{info.alias}", getattr(table.lengths, name)) for name, info in fields.items()
+    ]
+    for name, segment in (("all", table.all), *thirds, *lengths):
+        yield from _segment(name, segment)
+    if table.all.tokens != record.counts.global_active_tokens:
+        yield (
+            "histogram",
+            f"{table.all.tokens} observations, global_active_tokens"
+            f" {record.counts.global_active_tokens}",
+        )
+    for group, parts in (("thirds", thirds), ("lengths", lengths)):
+        yield from _partition(group, table.all, [segment for _, segment in parts])
+    responses = sum(segment.responses for _, segment in lengths)
+    if responses != record.counts.global_samples:
+        yield (
+            "histogram",
+            f"{responses} responses in the length buckets, global_samples"
+            f" {record.counts.global_samples}",
+        )
+    for (name, segment), high in zip(lengths, (*histogram.LENGTH_BOUNDS, math.inf), strict=True):
+        if not segment.responses <= segment.tokens <= segment.responses * high:
+            yield (
+                "histogram",
+                f"{name}: {segment.tokens} active tokens in {segment.responses} responses",
+            )
+
+
+def _segment(name: str, segment: Segment | LengthSegment) -> Found:
+    counts, total = segment.counts, sum(segment.counts)
+    if segment.tokens != total:
+        yield "histogram", f"{name}: tokens {segment.tokens}, the counts add up to {total}"
+        return
+    given = [key for key in ("mean", "max", "upper") if getattr(segment, key) is not None]
+    if not total:
+        if given:
+            yield "histogram", f"{name}: {', '.join(given)} without observations"
+        return
+    if len(given) < 3:
+        lacking = [key for key in ("mean", "max", "upper") if key not in given]
+        yield "histogram", f"{name}: no {', '.join(lacking)} for {total} observations"
+        return
+    for quantile, fraction in histogram.QUANTILES.items():
+        value, expected = getattr(segment.upper, quantile), histogram.quantile_upper(counts, fraction)
+        if value != expected:
+            yield (
+                "quantile",
+                f"{name}.upper.{quantile} is {_bound(value)}, the counts say {_bound(expected)}",
+            )
+    top = max(index for index, count in enumerate(counts) if count)
+    if int(histogram.bin_of([segment.max])[0]) != top:
+        yield "histogram", f"{name}: max {segment.max} is not in the highest bin that is filled, {top}"
+    low, high = histogram.mean_bounds(counts)
+    slack = SUM_TOLERANCE * max(segment.mean, low)
+    if not low - slack <= segment.mean <= min(high, segment.max) + slack:
+        yield "histogram", f"{name}: mean {segment.mean}, the counts allow {low} to {min(high, segment.max)}"
+
+
+def _bound(value: float | None) -> str:
+    return "null (above 1.0)" if value is None else repr(value)
+
+
+def _partition(group: str, whole: Segment, parts: Sequence[Segment]) -> Found:
+    added = [sum(column) for column in zip(*(part.counts for part in parts), strict=True)]
+    if added != list(whole.counts):
+        where = next(i for i, (a, b) in enumerate(zip(added, whole.counts, strict=True)) if a != b)
+        yield (
+            "histogram",
+            f"{group}: bin {where} adds up to {added[where]}, all has {whole.counts[where]}",
+        )
+    filled = [part for part in parts if part.max is not None]
+    if not filled or whole.max is None:
+        return
+    if max(part.max for part in filled) != whole.max:
+        yield "histogram", f"{group}: largest max {max(p.max for p in filled)}, all has {whole.max}"
+    means = [(part.tokens, part.mean) for part in filled if part.mean is not None]
+    tokens = sum(n for n, _ in means)
+    if whole.mean is None or not tokens:
+        return
+    mean = sum(n * value for n, value in means) / tokens
+    if not math.isclose(mean, whole.mean, rel_tol=SUM_TOLERANCE, abs_tol=1e-300):
+        yield "histogram", f"{group}: means add up to {mean}, all has {whole.mean}"
+
+
+def _diagnostics(record: TrainingRecord) -> Found:
+    probes = record.diagnostics
+    if record.step % probes.interval:
+        yield "diagnostics", f"at step {record.step} with interval {probes.interval}"
+    whole = math.hypot(*probes.gradient_norms.values())
+    if not math.isclose(whole, probes.gradient_norm, rel_tol=NORM_TOLERANCE, abs_tol=1e-30):
+        yield (
+            "diagnostics",
+            f"gradient_norm {probes.gradient_norm}, its parameters give {whole}",
+        )
+    for name, sample in probes.updates.items():
+        if sample.changed > sample.values:
+            yield "diagnostics", f"updates.{name}: {sample.changed} of {sample.values} values changed"
+        bound = sample.max * math.sqrt(sample.changed / sample.values)
+        least = sample.max / math.sqrt(sample.values)
+        slack = 1 + NORM_TOLERANCE
+        if not least / slack <= sample.rms <= bound * slack or (sample.changed > 0) != (
+            sample.max > 0
+        ):
+            yield (
+                "diagnostics",
+                f"updates.{name}: rms {sample.rms}, max {sample.max} and {sample.changed} changed"
+                f" of {sample.values} do not fit together",
+            )
+
+
+def follow_checks(before: TrainingRecord, record: TrainingRecord, skipped: int = 0) -> Found:
+    """What a record shows after the one before it in its file.
+
+    skipped: unreadable lines between them, each of which stands for one step.
+    """
+    due = before.step + skipped + 1
+    if record.step == before.step:
+        yield "steps", f"step {record.step} twice"
+    elif record.step < before.step:
+        yield "steps", f"step {record.step} after step {before.step}: goes backwards"
+    elif record.step != due:
+        yield "steps", f"step {record.step} after step {before.step}: a gap"
+    for name in ("rank", "world_size", "optimizer_steps"):
+        if getattr(record, name) != getattr(before, name):
+            yield "run", f"{name} {getattr(record, name)}, before it was {getattr(before, name)}"
+    if record.denominators.reduction != before.denominators.reduction:
+        yield (
+            "denominators",
+            f"reduction {record.denominators.reduction}, before it was"
+            f" {before.denominators.reduction}",
+        )
+    terms = [
+        [(term.name, term.reduction, term.coefficient) for term in one.auxiliary]
+        for one in (before, record)
+    ]
+    if terms[0] != terms[1]:
+        yield "auxiliary", f"terms {terms[1]}, before they were {terms[0]}"
+    if record.versions.published < before.versions.published:
+        yield (
+            "versions",
+            f"published {record.versions.published} after {before.versions.published}",
+        )
+    if record.step == before.step + 1 and record.lr.used != before.lr.next:
+        yield "lr", f"used {record.lr.used}, step {before.step} said next {before.lr.next}"
+    intervals = [one.diagnostics and one.diagnostics.interval for one in (before, record)]
+    if None not in intervals and intervals[0] != intervals[1]:
+        yield "diagnostics", f"interval {intervals[1]}, before it was {intervals[0]}"
+
+
+def history_checks(record: TrainingRecord, oldest_before: int, interval: int | None) -> Found:
+    """What a record shows after all before it.
+
+    oldest_before: oldest version consumed by the collection before. interval: that of the last
+    diagnostics, or None.
+    """
+    if record.versions.consumed < oldest_before:
+        yield (
+            "versions",
+            f"consumed {record.versions.consumed}, the collection before consumed {oldest_before}",
+        )
+    if interval and record.diagnostics is None and record.step % interval == 0:
+        yield "diagnostics", f"none at step {record.step}, interval {interval}"
+
+
+_PER_RANK = ("rank", "seconds", "diagnostics")
+_LOCAL = ("local", "local_samples", "local_active_tokens", "local_model_tokens")
+
+
+def _shared(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _shared(part) for key, part in value.items() if key not in _LOCAL}
+    if isinstance(value, list):
+        return [_shared(part) for part in value]
+    return value
+
+
+def _difference(one: Any, other: Any, place: str = "") -> str | None:
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in {**one, **other}:
+            if key not in one or key not in other:
+                return f"{place}{key} is in one only"
+            if found := _difference(one[key], other[key], f"{place}{key}."):
+                return found
+        return None
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for index, pair in enumerate(zip(one, other, strict=True)):
+            if found := _difference(*pair, f"{place[:-1]}[{index}]."):
+                return found
+        return None
+    return None if one == other else f"{place[:-1]} is {one} and {other}"
+
+
+def agreement_checks(one: TrainingRecord, other: TrainingRecord) -> Found:
+    """Two ranks' records of one step must say the same of everything that is global."""
+    plain = [
+        {key: part for key, part in record.plain().items() if key not in (*_PER_RANK, "digest")}
+        for record in (one, other)
+    ]
+    if found := _difference(_shared(plain[0]), _shared(plain[1])):
+        yield "ranks", f"ranks {one.rank} and {other.rank} disagree: {found}"
+    if (one.diagnostics is None) != (other.diagnostics is None):
+        yield "ranks", f"only one of ranks {one.rank} and {other.rank} has diagnostics"
+
+
+def all_ranks_checks(records: Sequence[TrainingRecord]) -> Found:
+    """One step's records of every rank: local values add up or average to the global ones."""
+    first = records[0]
+    for name in ("samples", "active_tokens", "model_tokens"):
+        added = sum(getattr(record.counts, f"local_{name}") for record in records)
+        whole = getattr(first.counts, f"global_{name}")
+        if added != whole:
+            yield "counts", f"local_{name} of all ranks add up to {added}, global_{name} {whole}"
+    groups = [("policy", [record.policy for record in records])]
+    if len({len(record.auxiliary) for record in records}) == 1:
+        groups += [
+            (terms[0].name, list(terms))
+            for terms in zip(*(record.auxiliary for record in records), strict=True)
+        ]
+    for name, values in groups:
+        mean = math.fsum(value.local for value in values) / len(values)
+        size = max(abs(value.local) for value in values)
+        if abs(mean - values[0].global_) > OBJECTIVE_TOLERANCE * size:
+            yield (
+                "objective",
+                f"{name}: the local values average to {mean}, global is {values[0].global_}",
+            )
