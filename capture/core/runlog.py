@@ -112,14 +112,15 @@ _KINDS = {  # kind -> (word on the line, tag)
     "eval": ("eval", ROLLOUT),
 }
 _VARIABLE = {"NAME": r"[\w.]+", "R": r"-?\d+(?:\.\d+)?", "K": r"\d+"}
+_PART = re.compile(r"(?<=/)NAME(?=$|[-/])|(?<=_)R$|(?<=@)K$")
 
 
 def _pattern(keys: tuple[str, ...]) -> re.Pattern[str]:
     forms = []
     for key in keys:
-        form = re.escape(key).replace("NAME", _VARIABLE["NAME"])
-        form = re.sub(r"count_R$", f"count_(?:{_VARIABLE['R']})", form)
-        forms.append(re.sub(r"@K$", f"@{_VARIABLE['K']}", form))
+        found = _PART.split(key)
+        words = [_VARIABLE[m[0]] for m in _PART.finditer(key)] + [""]
+        forms.append("".join(re.escape(a) + b for a, b in zip(found, words, strict=True)))
     return re.compile("|".join(forms))
 
 
@@ -244,7 +245,6 @@ class RunLog:
         now = self._clock()
         moment = datetime.fromtimestamp(now, timezone.utc)
         stamp = f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
-        # the caller of the public method, as a logger would say
         frame = sys._getframe(2)
         source = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
         self._write(f"[{stamp} {tag}] {source} - {' '.join(text.splitlines())}")
