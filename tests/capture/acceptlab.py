@@ -1,6 +1,7 @@
 """A lab in which the protocol of `acceptance` can run, with logs of stored runs as its output."""
 
 import argparse
+import datetime as dt
 import lzma
 import os
 import shlex
@@ -8,8 +9,8 @@ import sys
 from pathlib import Path
 
 import miles_grpo
-from mileskit.acceptance import acceptance, enginekill
-from mileskit.host import runspec
+from mileskit.acceptance import acceptance, bundle, enginekill, stages
+from mileskit.host import rundraft, runfacts, runspec
 
 from tests.fakes.lab import ROOT
 from tests.fakes.runlab import QUICK, RunLab
@@ -99,3 +100,58 @@ def reason(about: dict, stage: str) -> str:
 
 def bundle_of(about: dict) -> Path:
     return Path(about["bundle"])
+
+
+# -- a bundle without a protocol -------------------------------------------------------------------
+
+
+def leave_runs(lab: Path) -> list[runspec.Spec]:
+    """Write what the two runs of a protocol leave in LAB/runs; their specs."""
+    (lab / "runs").mkdir(parents=True)
+    digest = "radixark/miles@sha256:" + "c6" * 32
+    image = runfacts.Image(digest, digest, "amd64", "sha256:1mage")
+    gpu = runfacts.Gpu("NVIDIA H200", "580.159.04", 143771, False, 4)
+    facts = runfacts.Facts(
+        *(image, "31f1ca961", dt.date(2026, 8, 21), "a subject", "0.5.16", gpu, (), "0" * 64)
+    )
+    ends = {
+        STEPS: {"how": "finished", "status": 0, "verdict": "finished"},
+        DEATH: {"how": "killed", "status": 143, "verdict": "engine-dead", "by": "watchdog"},
+    }
+    specs = []
+    for name, stored, date, lines in (
+        (STEPS, "plain3", "2026-11-29T13:27:19Z", None),
+        (DEATH, "kill_noft", "2026-11-29T12:55:47Z", 1800),
+    ):
+        env = runspec.container_env(name, [], {})
+        spec = runspec.Spec(name, env, lab, lab / "cache", heat_guard=False)
+        log = stored_log(stored, name, date)[:lines]
+        spec.file("log").write_bytes(b"\n".join(log).rstrip(b"\n") + b"\n")
+        document = rundraft.draft(spec, facts, date)
+        rundraft.write(spec.file("run.toml"), rundraft.ended(document, ends[name]))
+        specs.append(spec)
+    said = (
+        f"2026-11-29T13:04:46Z miles-{DEATH}: engine-dead: its scheduler crashed: stopped the run"
+    )
+    specs[1].file("watchdog.log").write_text(said + "\n")
+    enginekill.write(specs[1].file(enginekill.RECORD), enginekill.Kill(1795957185.2, 3, (5107,)))
+    return specs
+
+
+def make_bundle(folder: Path, path: Path) -> dict:
+    """Make the bundle of a protocol whose stages passed, without running it."""
+    specs = leave_runs(folder)
+    fit = stages.Stage(stages.DOCTOR, stages.PASSED, "no line is failing", 0.1)
+    rows = [fit, stages.of_steps(specs[0], 12, ""), stages.of_death(specs[1], "")]
+    rows.append(stages.of_heat(specs, False))
+    about = {
+        "kind": bundle.KIND,
+        "schema": bundle.SCHEMA,
+        "lab": "reader-h200",
+        "started": "2026-11-29T12:55:00Z",
+        "ended": "2026-11-29T13:40:00Z",
+        "machine": {"gpu": "NVIDIA H200"},
+        "software": {},
+        "stages": [row.row() for row in rows],
+    }
+    return bundle.make(path, specs, about, ('{"lines": []}', "14 ok"), [])[1]
