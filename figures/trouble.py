@@ -10,6 +10,14 @@ from figures.values import Value
 # in reported.toml of the GB10 lab or, as SOURCE.VALUE, in sources.toml. The 503 lines of the lab
 # are failed requests.
 _ROWS = (
+    (
+        "idle GPU",
+        "fewest 503 lines in a full minute, rounded down",
+        "least_rounded",
+        "failed-run-min-per-minute-rounded",
+        "count",
+        "",
+    ),
     ("reward import", "time the job stayed up", "import_hours", "import-test-hours", "time", None),
     ("reward import", "503 lines in that time", "import_503", "import-test-503", "count", ""),
     ("Ray memory kill", "node memory at one kill", "kill_gb", "kill-1-gb", "memory", None),
@@ -60,7 +68,7 @@ _ROWS = (
     ),
 )
 
-_NOUNS = {"import_503": "failed requests|requests|lines"}
+_NOUNS = dict.fromkeys(("import_503", "least_rounded"), "failed requests|requests|lines")
 
 
 def _value(name: str, place: str, kind: str, unit: str | None) -> Value:
