@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scripts import (
+    featuretables,
     flagtables,
     glossary,
     insidetables,
@@ -70,6 +71,9 @@ def kit_file(tree: Tree) -> list[list[str]]:
 
 
 TABLES: dict[str, Callable[[Tree], list[list[str]]]] = {
+    "feature-counts": featuretables.counts,
+    "features-first": featuretables.first,
+    "features-second": featuretables.second,
     "launcher-flags": launcher_flags,
     "launcher-env": launcher_env,
     "launcher-traps": launcher_traps,
