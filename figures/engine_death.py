@@ -157,7 +157,8 @@ def kill() -> Figure:
             ha="left",
             va="bottom",
         )
-        labels = [who.replace(" ", "\n", 1) if style.narrow else who for who in lanes]
+        short = ("engine died", "router sends", "health check", "failed requests")
+        labels = short if style.narrow else list(lanes)
         ax.set_yticks(range(len(lanes)), labels)
         ax.tick_params(axis="y", length=0)
         ax.set_ylim(len(lanes) - 0.5, -0.6)
