@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import base64
+import enum
 import hashlib
 import importlib
 import inspect
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -96,7 +98,8 @@ def versions(lock: Mapping[str, Any] | None = None) -> list[str]:
 def signature(path: str) -> str:
     """`(name, name=default, ...)` of `module:attribute.path`, without annotations.
 
-    `module:attribute` that is no callable gives "value". RuntimeLockError where it is gone.
+    An enumeration gives its members, anything that cannot be called "value". RuntimeLockError
+    where the name is gone.
     """
     module, _, attributes = path.partition(":")
     try:
@@ -107,6 +110,8 @@ def signature(path: str) -> str:
         raise RuntimeLockError(f"{path}: is gone") from None
     if isinstance(found, (staticmethod, classmethod)):
         found = found.__func__
+    if isinstance(found, enum.EnumMeta):
+        return " | ".join(found.__members__)
     if isinstance(found, property) or not callable(found):
         return "value"
     try:
@@ -114,7 +119,7 @@ def signature(path: str) -> str:
     except (TypeError, ValueError):
         return "value"
     plain = [parameter.replace(annotation=parameter.empty) for parameter in parameters]
-    return str(inspect.Signature(plain))
+    return re.sub(r" at 0x[0-9a-f]+", "", str(inspect.Signature(plain)))
 
 
 def signatures(lock: Mapping[str, Any] | None = None) -> list[str]:

@@ -1,0 +1,175 @@
+"""The command line: exit codes, one line of error, and what a verb loads."""
+
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from capture.core import cli, runtime
+from capture.core.errors import CheckpointError, ContractError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def run_file(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(f'name = "x"\n[miles]\nsave = "{tmp_path}/out"\n')
+    return path
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """A driver that keeps the settings it is given and does what `action` says."""
+    fake = types.ModuleType("capture.core.driver")
+    fake.seen, fake.action = [], lambda: 0
+
+    def main(config):
+        fake.seen.append(config)
+        return fake.action()
+
+    fake.main = main
+    monkeypatch.setitem(sys.modules, "capture.core.driver", fake)
+    monkeypatch.setattr(runtime, "check", lambda: None)
+    return fake
+
+
+def test_run_gives_the_driver_checked_settings(run_file, driver):
+    assert cli.main(["run", str(run_file), "--seed", "5", "--set", "optimizer.lr=1e-3"]) == 0
+    (config,) = driver.seen
+    assert (config.name, config.seed, config.optimizer.lr) == ("x", 5, 1e-3)
+    assert config.miles.load is None
+
+
+def test_resume_loads_from_where_the_run_saves(run_file, driver):
+    assert cli.main(["run", str(run_file), "--resume"]) == 0
+    (config,) = driver.seen
+    assert config.miles.load == config.miles.save
+
+
+def test_resume_without_a_folder_is_bad_usage(run_file, driver, capsys):
+    run_file.write_text("")
+    assert cli.main(["run", str(run_file), "--resume"]) == 2
+    assert "miles.save: unset" in capsys.readouterr().err
+    assert not driver.seen
+
+
+def test_a_dry_run_starts_nothing(run_file, driver, capsys):
+    assert cli.main(["run", str(run_file), "--dry-run"]) == 0
+    assert "10 collections of 8 x 8 samples" in capsys.readouterr().out
+    assert not driver.seen
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(ContractError("loss", "nan\nin step 3"), 1), (CheckpointError("torn"), 1)],
+)
+def test_a_failure_of_a_run_is_one_line(run_file, driver, capsys, error, code):
+    def fail():
+        raise error
+
+    driver.action = fail
+    assert cli.main(["run", str(run_file)]) == code
+    found = capsys.readouterr().err
+    assert found.startswith("run: ")
+    assert found.count("\n") == 1
+
+
+def test_refused_settings_never_reach_the_driver(run_file, driver, capsys):
+    assert cli.main(["run", str(run_file), "--set", "parallel.tp=2"]) == 2
+    assert "tensor-parallel" in capsys.readouterr().err
+    assert not driver.seen
+
+
+def test_another_runtime_never_reaches_the_driver(run_file, driver, monkeypatch, capsys):
+    def differs():
+        raise runtime.RuntimeLockError("torch: version 1.0")
+
+    monkeypatch.setattr(runtime, "check", differs)
+    assert cli.main(["run", str(run_file)]) == 2
+    assert capsys.readouterr().err == "run: torch: version 1.0\n"
+    assert not driver.seen
+
+
+@pytest.mark.parametrize(("started", "wanted"), [(None, 2), ("2", 1), ("4", 2)])
+def test_ranks_that_were_not_started_are_refused(
+    run_file, driver, monkeypatch, capsys, started, wanted
+):
+    if started is None:
+        monkeypatch.delenv("WORLD_SIZE", raising=False)
+    else:
+        monkeypatch.setenv("WORLD_SIZE", started)
+    assert cli.main(["run", str(run_file), "--set", f"parallel.world_size={wanted}"]) == 2
+    assert f"torchrun --nproc-per-node {wanted}" in capsys.readouterr().err
+    assert not driver.seen
+
+
+def test_as_many_ranks_as_were_started_run(run_file, driver, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert cli.main(["run", str(run_file), "--set", "parallel.world_size=2"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ([], 2),
+        (["--help"], 0),
+        (["no-such-verb"], 2),
+        (["run"], 2),
+        (["run", "--help"], 0),
+        (["run", "no-such-file.toml"], 2),
+        (["run", "no-such-file.toml", "--seed", "x"], 2),
+        (["config"], 0),
+        (["config", "--markdown"], 0),
+        (["config", "no-such-file.toml"], 2),
+        (["support"], 0),
+        (["support", "no-such-file.toml"], 2),
+        (["contract", "no-such-file.jsonl"], 2),
+        (["verify-checkpoint", "no-such-folder"], 2),
+    ],
+)
+def test_exit_codes(words, code):
+    assert cli.main(words) == code
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_every_verb_has_help_with_exit_codes(verb, capsys):
+    assert cli.main([verb, "--help"]) == 0
+    assert "exit codes: 0" in " ".join(capsys.readouterr().out.lower().split())
+
+
+def test_the_help_lists_every_verb(capsys):
+    cli.main(["--help"])
+    text = capsys.readouterr().out
+    assert all(f"\n  {verb} " in text for verb in cli.VERBS)
+
+
+def test_an_interrupt_is_no_traceback(run_file, driver, capsys):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    driver.action = interrupt
+    assert cli.main(["run", str(run_file)]) == 130
+    assert capsys.readouterr().err == "run: interrupted\n"
+
+
+def test_a_closed_pipe_is_no_traceback():
+    program = f"{sys.executable} -m capture.core config | head -n 1"
+    done = subprocess.run(
+        ["bash", "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == 'name = "run"  # name of the run\n'
+    assert "Traceback" not in done.stderr
+
+
+def test_light_verbs_load_nothing_heavy():
+    program = (
+        "import sys\nfrom capture.core.cli import main\n"
+        "codes = [main(words) for words in (['config'], ['support'], ['--help'])]\n"
+        "heavy = {'torch', 'olmo_core', 'transformers'} & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy or any(codes) else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
