@@ -182,7 +182,8 @@ def _errors(record: TrainingRecord) -> Found:
             f" {record.counts.global_samples}",
         )
     for (name, segment), high in zip(lengths, (*histogram.LENGTH_BOUNDS, math.inf), strict=True):
-        if not segment.responses <= segment.tokens <= segment.responses * high:
+        most = segment.responses * high if segment.responses else 0
+        if not segment.responses <= segment.tokens <= most:
             yield (
                 "histogram",
                 f"{name}: {segment.tokens} active tokens in {segment.responses} responses",
