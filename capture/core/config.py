@@ -61,7 +61,10 @@ class TaskConfig(Section):
     seed: Count = Field(0, description="seed of the prompts and of the held-out split")
     train_prompts: Positive = Field(512, description="different training prompts")
     eval_prompts: Positive = Field(64, description="held-out prompts")
-    max_operand: Positive = Field(9, description="largest operand of an arithmetic prompt")
+    max_operand: Positive = Field(29, description="largest operand of an arithmetic prompt")
+    demonstrations_right: Fraction = Field(
+        0.5, description="share of right answers among the demonstrations that warm a tiny model"
+    )
 
 
 class RolloutConfig(Section):
@@ -179,7 +182,7 @@ class ScoringConfig(Section):
     """`[scoring]`: the trainer-policy anchor, and the guard of its distance to the engine."""
 
     force: bool = Field(False, description="always run the standalone scoring pass")
-    compare_interval: Count = Field(
+    compare_interval: Positive = Field(
         10, description="optimizer steps between comparisons; the first update is always compared"
     )
     tolerance: Annotated[float, Field(gt=0.0)] = Field(
@@ -237,6 +240,7 @@ class MilesConfig(Section):
         None, description="folder of contract records, checkpoints and run log; unset: none"
     )
     save_interval: Count = Field(0, description="collections between checkpoints; 0: at the end")
+    keep_checkpoints: Count = Field(2, description="newest checkpoints kept; 0 keeps all")
     load: Name | None = Field(None, description="folder of a run to resume")
     save_hf: Name | None = Field(None, description="folder of the final HF export")
     debug_exit_after_rollout: Positive | None = Field(

@@ -52,6 +52,10 @@ ACCEPTED = (
 
 #: refused by something else than the settings; `by` is the test that shows it
 REFUSED_ELSEWHERE = (
+    Row("model-config", "a layout of a known family that Core would hold wrongly", "refused",
+        "rotary scaling, biases and the like have no tested mapping", HOOKUP,
+        by="tests/core/test_dense.py::"
+        "test_a_configuration_that_core_would_hold_wrongly_is_refused"),
     Row("schema-1", "a schema-1 checkpoint of several ranks", "refused",
         "it needs an explicit migration", PUBLISH, by="manifest"),
     Row("topology", "a checkpoint of another world size or EP degree", "refused",
@@ -68,7 +72,7 @@ NOT_COVERED = (
         "no server was run here", REPLAY),
     Row("nccl-buckets", "NCCL broadcast and IPC of weight buckets", "not-covered",
         "buckets are flattened and copied inside one process", PUBLISH),
-    Row("multi-node", "several nodes", "not-covered", "no machine to try it on", HOOKUP),
+    Row("multi-node", "several nodes", "not-covered", "two ranks of one machine are tried", HOOKUP),
     Row("megatron-equality", "equality with a whole Megatron model", "not-covered",
         "only loss functions are compared", CONTRACT),
     Row("moe-kernels", "DeepEP, NVSHMEM and Transformer Engine paths", "not-covered",
