@@ -107,7 +107,7 @@ def check(root: Path = ROOT, overlay: Mapping[str, bytes] | None = None) -> Repo
         if path == "README.md":
             for line, text in readme_problems(tree):
                 report.error(path, line, text)
-        if re.fullmatch(r"requirements[\w.-]*\.lock", path):
+        if re.fullmatch(r"(?:.*/)?requirements[\w.-]*\.lock", path):
             report.count("lock files")
             for line, text in lock_problems(data.decode()):
                 report.error(path, line, text)
