@@ -13,6 +13,7 @@ from scripts import (
     flagtables,
     glossary,
     insidetables,
+    labtables,
     levertables,
     make_kit,
     memorytables,
@@ -88,6 +89,7 @@ TABLES: dict[str, Callable[[Tree], list[list[str]]]] = {
     **insidetables.TABLES,
     **flagtables.TABLES,
     **recipetables.TABLES,
+    **labtables.TABLES,
     **sourcetables.TABLES,
     **glossary.TABLES,
 }
