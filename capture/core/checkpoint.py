@@ -25,23 +25,22 @@ _PARTIAL = re.compile(r"\.step-\d{8}\.partial(-tmp)?")  # Core adds -tmp while i
 
 
 def save_native(folder: Path, train_module: Any, state: Mapping[str, Any]) -> None:
-    """Let Core write model, optimizer and, for each rank, `state` and the random states.
+    """Let Core write model and optimizer, and for each rank `state` and the random states.
 
-    A collective of all ranks. `folder` must not exist. `state` is anything that pickles.
+    A collective of all ranks. `folder` must not exist. The manifest makes it a checkpoint.
     """
     from olmo_core.train.checkpoint import Checkpointer
     from olmo_core.train.utils import EnvRngStates
 
-    checkpointer = Checkpointer(work_dir=folder.parent)
     rng = EnvRngStates.current_state().as_dict()
-    checkpointer.save(folder, train_module, {**state, "rng": rng})
+    Checkpointer(work_dir=folder.parent).save(folder, train_module, {**state, "rng": rng})
 
 
 def load_native(folder: Path, train_module: Any) -> dict[str, Any]:
     """Load what `save_native` wrote, restore the random states, give this rank's `state`.
 
     A collective of all ranks. Check the manifest first: Core takes another world size silently.
-    Raises CheckpointError where this rank has no file of its own or its generators differ.
+    Raises CheckpointError where this rank has no file of its own, or its generators are others.
     """
     from olmo_core.distributed.utils import get_rank
     from olmo_core.train.checkpoint import Checkpointer
@@ -50,12 +49,14 @@ def load_native(folder: Path, train_module: Any) -> dict[str, Any]:
     own = folder / manifests.rank_file(get_rank())
     if not own.is_file():
         raise CheckpointError(f"{own}: missing, and Core would take rank 0's instead")
-    checkpointer = Checkpointer(work_dir=folder.parent)
-    state = checkpointer.load(folder, train_module, load_trainer_state=True, load_optim_state=True)
-    if not state or "rng" not in state:
+    state = Checkpointer(work_dir=folder.parent).load(
+        folder, train_module, load_trainer_state=True, load_optim_state=True
+    )
+    state = dict(state or {})
+    if "rng" not in state:
         raise CheckpointError(f"{own}: holds no random state")
     if not EnvRngStates.from_dict(state.pop("rng")).restore():
-        raise CheckpointError(f"{own}: random states of other versions of Python, numpy or torch")
+        raise CheckpointError(f"{own}: random states of another Python, numpy or torch")
     return state
 
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,8 +21,6 @@ from .errors import CheckpointError
 
 SCHEMA = 2
 NAME = "manifest.json"
-LOCK = Path(__file__).with_name("runtime.lock.json")
-_PREFIX = "step-"
 _CHUNK = 1 << 20
 
 
@@ -65,12 +63,11 @@ class Shape:
     lock_sha256: str | None = None
 
 
-def lock_digest(path: Path = LOCK) -> str:
-    """The sha256 of the runtime lock. Raises CheckpointError where it cannot be read."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise CheckpointError(f"{path}: the runtime lock cannot be read: {error}") from None
+def lock_digest() -> str:
+    """The hash of this program's runtime lock."""
+    from .runtime import lock_hash
+
+    return lock_hash()
 
 
 def file_entries(folder: Path) -> tuple[FileEntry, ...]:
@@ -78,7 +75,7 @@ def file_entries(folder: Path) -> tuple[FileEntry, ...]:
     entries = []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and name != NAME:
+        if path.is_file() and not name.startswith("manifest."):
             entries.append(FileEntry(name, path.stat().st_size, _sha256(path)))
     return tuple(entries)
 
@@ -120,6 +117,17 @@ def read(folder: Path) -> Manifest:
     Raises CheckpointError that names the file, the key and the value.
     """
     path = folder / NAME
+    data = _load(path)
+    try:
+        schema = data.get("schema")
+        if type(schema) is not int or schema not in (1, SCHEMA):
+            raise CheckpointError(f"schema: {schema!r}: this version reads schemas 1 and {SCHEMA}")
+        return _schema_1(data) if schema == 1 else _schema_2(data)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+
+
+def _load(path: Path) -> dict[str, Any]:
     try:
         text = path.read_bytes().decode("utf-8")
     except FileNotFoundError:
@@ -134,13 +142,7 @@ def read(folder: Path) -> Manifest:
         raise CheckpointError(f"{path}: torn or damaged: {_one_line(error)}") from None
     if not isinstance(data, dict):
         raise CheckpointError(f"{path}: holds {type(data).__name__}, not an object")
-    try:
-        schema = data.get("schema")
-        if type(schema) is not int or schema not in (1, SCHEMA):
-            raise CheckpointError(f"schema: {schema!r}: this version reads schemas 1 and {SCHEMA}")
-        return _schema_1(data) if schema == 1 else _schema_2(data)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from None
+    return data
 
 
 def check(folder: Path, shape: Shape, *, hashes: bool = True) -> Manifest:
@@ -194,6 +196,47 @@ def _check_files(folder: Path, manifest: Manifest, hashes: bool) -> None:
         name = path.relative_to(folder).as_posix()
         if "/" in name and path.is_file() and name not in listed:
             raise CheckpointError(f"{path}: not in the manifest, and Core might read it")
+
+
+def migrate(folder: Path, *, ep_degree: int, cursor: Mapping[str, Any], lock: str) -> Manifest:
+    """Turn a schema-1 checkpoint into schema 2 with what schema 1 never recorded.
+
+    ep_degree and cursor are the caller's word; sizes and hashes are those of the files as they are
+    now. The old manifest stays as `manifest.schema1.json`. CheckpointError for anything else.
+    """
+    path = folder / NAME
+    data = _load(path)
+    if data.get("schema") != 1:
+        raise CheckpointError(f"{path}: schema: {data.get('schema')!r}: only schema 1 is migrated")
+    try:
+        world = _whole(data, "world_size", 1)
+        step, collection = _whole(data, "optimizer_step", 0), _whole(data, "collection", 0)
+        check_cursor(cursor)
+        manifest = Manifest(
+            world_size=world,
+            ep_degree=ep_degree,
+            optimizer_step=step,
+            policy_version=step,
+            collection=collection,
+            lr=None,
+            consumed=None,
+            cursor=dict(cursor),
+            lock_sha256=lock,
+            files=file_entries(folder),
+        )
+        _schema_2({**manifest.as_json(), "digest": _digest(manifest.as_json())})
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    write_atomic(folder / "manifest.schema1.json", path.read_text(encoding="utf-8"))
+    write(folder, manifest)
+    return manifest
+
+
+def main(argv: Sequence[str]) -> int:
+    """`python -m capture.core verify-checkpoint DIR`."""
+    from .checkpointcli import main as cli
+
+    return cli(argv)
 
 
 def rank_file(rank: int) -> str:

@@ -1,9 +1,9 @@
 """The async producer: a thread that generates collections while the trainer trains.
 
-It attaches the version that sampled each token, and starts a collection only when the serving
-version is new enough for the collection's last optimizer step. The trainer still checks the age
-when it takes a collection. `paused` keeps it from generating, between two chunks of prompts, so that
-weights can be published and checked. Loads neither torch nor numpy.
+It starts a collection only when the serving version is new enough for that collection's last
+optimizer step; the trainer checks the age again when it takes the collection. `paused` keeps the
+thread from generating, between two chunks of prompts, so that weights can be published and
+checked. Loads neither torch nor numpy.
 """
 
 from __future__ import annotations

@@ -99,15 +99,18 @@ def _landed(waiting: Sequence[Named], size: int, tally: _Tally) -> Iterator[Name
 class Serving:
     """The one door to the engine: who generates, and who replaces its weights.
 
-    Generation and publication exclude each other. `version` is what the weights really are; it is
-    None before the first publication and while the weights are torn.
+    Generation and publication exclude each other, unless `mixed` lets the engine itself change the
+    weights under running responses, between two tokens. `version` is what the weights really are;
+    it is None before the first publication and while the weights are torn.
     """
 
-    def __init__(self, engine: Any, *, bucket_bytes: int) -> None:
+    def __init__(self, engine: Any, *, bucket_bytes: int, mixed: bool = False) -> None:
         if bucket_bytes < 1:
             raise PublicationError(f"buckets of {bucket_bytes} bytes hold nothing")
         self.engine = engine
         self.bucket_bytes = bucket_bytes
+        self.mixed = mixed
+        self._transfers = 0
         self.log: list[Publication] = []
         self._version: int | None = None
         self._torn: str | None = "nothing has been published"
@@ -130,17 +133,30 @@ class Serving:
         with self._lock:
             yield
 
-    def generate(self, prompts: Sequence[Sequence[int]], **settings: Any) -> tuple[int, list[Any]]:
-        """The version that generated, and the engine's responses.
+    def generate(self, prompts: Sequence[Sequence[int]], **settings: Any) -> list[Any]:
+        """The engine's responses, which say themselves which version sampled each token.
 
         Raises PublicationError while the weights are torn, and where the engine says that it holds
-        another version.
+        another version. With mixed=True a publication may come while this goes on.
         """
-        with self._lock:
-            version = self._whole()
-            made = self.engine.generate([list(p) for p in prompts], version=version, **settings)
-            self._whole()
-            return version, list(made)
+        asked = [list(prompt) for prompt in prompts]
+        if not self.mixed:
+            with self._lock:
+                made = self.engine.generate(asked, version=self._whole(), **settings)
+                self._whole()
+                return list(made)
+        while True:
+            with self._lock:
+                self._whole()
+                transfers = self._transfers
+            try:
+                return list(self.engine.generate(asked, **settings))
+            except ContractError as error:
+                if error.check != "engine-version":
+                    raise
+                with self._lock:  # a publication began in between: ask again when it is done
+                    if self._transfers == transfers:
+                        raise
 
     def score(self, tokens: Any, prompt_len: int) -> Any:
         """The engine's log-probabilities of a response, float32 [R]."""
@@ -178,6 +194,7 @@ class Serving:
                 )
             started = time.perf_counter()
             tally, names = _Tally(), set[str]()
+            self._transfers += 1
             self._torn = f"version {version} was being published"
 
             def stream() -> Iterator[Named]:

@@ -1,0 +1,436 @@
+"""The driver: collect, train, publish, evaluate, checkpoint, until the horizon.
+
+Every rank runs it. Rank 0 has the engine and the run log; what it collects goes to all ranks. The
+clock moves only after an optimizer step that every rank completed, and the serving side gets a
+version only when its last bucket has landed. Torch and Core are loaded when a run starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import records, rollouts
+from .checkpoint import FOLDER, CheckpointStore
+from .clock import PolicyClock, Vote
+from .config import RunConfig
+from .cursor import Draw, RolloutCursor
+from .errors import CheckpointError, ConfigError, ContractError
+from .export import refuse_occupied, write_hf
+from .journal import Journal
+from .manifest import Manifest, Shape, lock_digest
+from .producer import Producer
+from .publish import Publication, Serving
+from .rollouts import Evaluation
+from .samples import Collection
+from .transfers import Transfers
+
+BOUNDARIES = ("collected", "trained", "published", "evaluated", "checkpointed", "exported")
+Boundary = Callable[[str, int], None]
+"""Called after each part of a collection, with its name of BOUNDARIES and the collection."""
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a run is made of. hf_folder holds the policy's HF config, tokenizer, first weights.
+
+    engine: rank 0's; None on other ranks.
+    """
+
+    task: Any
+    hf_folder: Path
+    actor: Any
+    engine: Any | None
+
+
+@dataclass(slots=True)
+class Result:
+    """How a run ended. completed: it reached its horizon; else it stopped on purpose.
+
+    rewards: mean reward of each collection of this process. collections and optimizer_step count
+    those of the whole run.
+    """
+
+    completed: bool = False
+    collections: int = 0
+    optimizer_step: int = 0
+    published: int | None = None
+    rewards: list[float] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    publications: list[Publication] = field(default_factory=list)
+    checkpoint: Path | None = None
+    export: Path | None = None
+
+
+def main(config: RunConfig) -> int:
+    """Run, and say on rank 0 how it ended. The exit code of the command line."""
+    result = run(config)
+    if int(os.environ.get("RANK", "0")) == 0:
+        how = "complete" if result.completed else "stopped on purpose, can be resumed"
+        print(
+            f"{config.name}: {how}: {result.collections} collections,"
+            f" {result.optimizer_step} optimizer steps"
+        )
+    return 0
+
+
+def run(
+    config: RunConfig, *, parts: Parts | None = None, boundary: Boundary | None = None
+) -> Result:
+    """Train as `config` says; what was finished before an error stays valid.
+
+    parts: ready-made pieces in place of those that the settings name.
+    Raises CoreRunError, and whatever `boundary` raises.
+    """
+    if config.miles.save_hf is not None and config.miles.load is None:
+        refuse_occupied(config.miles.save_hf)
+    with contextlib.ExitStack() as stack:
+        made = parts or build(config, stack)
+        own = _Run(config, made, boundary or (lambda name, collection: None))
+        try:
+            result = own.go()
+        except BaseException as error:
+            own.close(130 if isinstance(error, KeyboardInterrupt) else 1)
+            raise
+        own.close(0)
+        return result
+
+
+def build(config: RunConfig, stack: contextlib.ExitStack) -> Parts:
+    """The task, the HF folder, the actor and the engine that the settings name."""
+    from . import collective, engines, tasks, tinymodel
+    from .actor import CoreActor
+
+    task = tasks.load(config)
+    actor = CoreActor(config)
+    stack.callback(actor.close)
+    scratch = config.miles.save
+    if scratch is None:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="core-run-"))
+    folder, engine = None, None
+    with collective.guard("model"):
+        if collective.rank() == 0:
+            folder = tinymodel.prepare(config, task, Path(scratch) / "start-model")
+            engine = engines.build(config, folder, eos_id=task.eos_id, pad_id=task.pad_id)
+            stack.callback(engine.close)
+    return Parts(task, collective.gather(folder)[0], actor, engine)
+
+
+class _Run:
+    """One process's part in a run."""
+
+    def __init__(self, config: RunConfig, parts: Parts, boundary: Boundary) -> None:
+        from . import collective
+
+        self.ranks, self.rank = collective, collective.rank()
+        self.config, self.parts, self.boundary = config, parts, boundary
+        self.actor, self.result = parts.actor, Result()
+        self.asynchronous = config.rollout.mode == "async"
+        self.clock = PolicyClock(
+            steps_per_collection=config.steps_per_collection,
+            max_lag=config.rollout.max_lag if self.asynchronous else None,
+            world_size=config.parallel.world_size,
+        )
+        self.cursor = RolloutCursor(
+            pool=len(parts.task.train),
+            batch=config.rollout.rollout_batch_size,
+            seed=config.seed,
+            shuffle=config.rollout.shuffle,
+        )
+        self.serving = None
+        if self.rank == 0:
+            self.serving = Serving(
+                parts.engine,
+                bucket_bytes=config.engine.bucket_bytes,
+                mixed=self.asynchronous and config.engine.refresh != "barrier",
+            )
+        self.transfers = Transfers(self.actor, self.clock, self.serving)
+        self.producer: Producer | None = None
+        self.journal: Journal | None = None
+        self.saved_step: int | None = None
+        self.generation_seconds = 0.0
+
+    def close(self, status: int) -> None:
+        """Stop the producer and end the log."""
+        if self.producer is not None:
+            with contextlib.suppress(ContractError):
+                self.producer.stop()
+        if self.journal is not None:
+            self.journal.close(status)
+
+    def go(self) -> Result:
+        """The whole run, from the first or the resumed collection on."""
+        config = self.config
+        manifest = self._resume() if config.miles.load is not None else self._fresh()
+        self._first_publication(fresh=manifest is None)
+        if config.evaluation.at_start and manifest is None:
+            self._evaluate()
+        self._start_producer()
+        horizon, stop = config.rollout.num_rollout, config.miles.debug_exit_after_rollout
+        while self.cursor.committed < horizon:
+            self._one_collection()
+            if self.cursor.committed == stop:
+                break
+        if self.producer is not None:
+            self.producer.stop()
+        result = self.result
+        result.collections, result.optimizer_step = self.cursor.committed, self.clock.version
+        result.published = self.clock.published
+        result.completed = self.cursor.committed >= horizon
+        self._checkpoint()
+        if result.completed:
+            self._export()
+        return result
+
+    def _one_collection(self) -> None:
+        index = self.cursor.committed
+        collection, waited = self._collect()
+        self.boundary("collected", index)
+        trained = self._train(collection)
+        self.boundary("trained", index)
+        self._publish(collection, waited, trained)
+        self.boundary("published", index)
+        every = self.config.evaluation.interval
+        if every and (index + 1) % every == 0:
+            self._evaluate()
+        self.boundary("evaluated", index)
+        every = self.config.miles.save_interval
+        if every and (index + 1) % every == 0:
+            self._checkpoint()
+        self.boundary("checkpointed", index)
+
+    # -- start -----------------------------------------------------------------------------------
+
+    def _fresh(self) -> None:
+        save = self.config.miles.save
+        with self.ranks.guard("miles.save"):
+            if save is not None and CheckpointStore(Path(save)).steps():
+                raise ConfigError(
+                    f"miles.save: {save!r}: holds checkpoints; resume them with --resume, or choose"
+                    " another folder"
+                )
+            self.journal = Journal(self.config, self.rank, None)
+        self.actor.init(self.parts.hf_folder)
+
+    def _resume(self) -> Manifest:
+        config = self.config
+        store = self._store(config.miles.load)
+        folder = store.latest()
+        if folder is None:
+            raise CheckpointError(f"miles.load: {config.miles.load!r}: no finished checkpoint")
+        shape = Shape(config.parallel.world_size, config.parallel.ep, lock_digest())
+        manifest = store.check(folder, shape)  # before anything native is loaded
+        self._take(manifest, folder)
+        if config.miles.save_hf is not None and manifest.collection < config.rollout.num_rollout:
+            refuse_occupied(config.miles.save_hf)
+        self.actor.init(self.parts.hf_folder)
+        self.actor.restore(folder)
+        with self.ranks.guard("restore"):
+            for what, own, kept in (
+                ("optimizer step", self.actor.optimizer_step, manifest.optimizer_step),
+                ("learning rate", self.actor.lr_next, manifest.lr or self.actor.lr_next),
+            ):
+                if own != kept:
+                    raise CheckpointError(
+                        f"{folder}: {what} {own} was restored, the manifest says {kept}"
+                    )
+            # a folder of its own keeps the records and checkpoints of this process apart
+            same = config.miles.save is not None and (
+                Path(config.miles.save).resolve() == Path(config.miles.load).resolve()
+            )
+            if not same and config.miles.save and CheckpointStore(Path(config.miles.save)).steps():
+                raise ConfigError(f"miles.save: {config.miles.save!r}: holds other checkpoints")
+            self.journal = Journal(config, self.rank, manifest.optimizer_step if same else None)
+            self.journal.resumed(folder)
+        self.saved_step = manifest.optimizer_step if same else None
+        self.result.checkpoint = folder if same else None
+        return manifest
+
+    def _take(self, manifest: Manifest, folder: Path) -> None:
+        """Put cursor and clock where the checkpoint stands."""
+        try:
+            steps = manifest.collection * self.config.steps_per_collection
+            if steps != manifest.optimizer_step:
+                raise CheckpointError(
+                    f"{manifest.collection} collections made {manifest.optimizer_step} optimizer"
+                    f" steps; this run would have made {steps}"
+                )
+            if manifest.cursor is None:
+                self.cursor.start_at(manifest.collection)
+            else:
+                self.cursor.restore(manifest.cursor)
+            self.clock.restore(
+                {
+                    "optimizer_step": manifest.optimizer_step,
+                    "consumed": manifest.consumed,
+                    "lr": manifest.lr,
+                }
+            )
+        except CheckpointError as error:
+            raise CheckpointError(f"{folder}: {error}") from None
+
+    def _store(self, root: str) -> CheckpointStore:
+        return CheckpointStore(
+            Path(root),
+            keep=self.config.miles.keep_checkpoints,
+            rank=self.rank,
+            agree=self.ranks.agree,
+        )
+
+    def _first_publication(self, *, fresh: bool) -> None:
+        audit = self.config.miles.check_weight_update_equal
+        if audit and fresh:
+            self._note(self.transfers.first_of_fresh_run(), "equal to the HF snapshot")
+            return
+        self._note(self.transfers.publish())
+        if audit:
+            self._note(self.transfers.repeat(), "same-version round trip")
+
+    def _note(self, record: Publication, checked: str | None = None) -> float:
+        self.result.publications.append(record)
+        self.journal.published(record)
+        if checked is not None:
+            self.journal.checked(checked)
+        return record.seconds
+
+    # -- the parts of a collection ---------------------------------------------------------------
+
+    def _start_producer(self) -> None:
+        if not self.asynchronous or self.rank != 0:
+            return
+
+        def collect(draw: Draw, gate: Callable[[], None]) -> tuple[Collection, float]:
+            started = time.perf_counter()
+            made = rollouts.collect(self.config, self.parts.task, self.serving, draw, gate=gate)
+            return made, time.perf_counter() - started
+
+        self.producer = Producer(
+            collect,
+            cursor=self.cursor,
+            clock=self.clock,
+            serving_version=lambda: self.serving.version,
+            horizon=self.config.rollout.num_rollout,
+        )
+        self.producer.start()
+
+    def _collect(self) -> tuple[Collection, float]:
+        """The next collection, on every rank, and the seconds that the trainer waited for it."""
+        started, made = time.perf_counter(), None
+        with self.ranks.guard("rollout"):
+            if self.producer is not None:
+                _, made = self.producer.take()
+            elif self.rank == 0:
+                draw = self.cursor.draw()
+                collection = rollouts.collect(self.config, self.parts.task, self.serving, draw)
+                made = collection, time.perf_counter() - started
+        collection, seconds = self.ranks.gather(made)[0]
+        if self.rank != 0:
+            self.cursor.draw()  # as rank 0 did
+        self.journal.collected(collection, seconds)
+        self.result.rewards.append(
+            sum(sample.reward for sample in collection.samples) / len(collection.samples)
+        )
+        return collection, time.perf_counter() - started
+
+    def _train(self, collection: Collection) -> float:
+        """All optimizer steps of a collection; the clock follows each. Gives its seconds."""
+        started = time.perf_counter()
+        steps = self.config.steps_per_collection
+        with self.ranks.guard("consume"):
+            self.clock.consume(records.versions_of(collection, steps))
+        for result in self.actor.steps(collection, self.clock.version):
+            vote = Vote(self.rank, result.step, True, result.lr_used, result.lr_next)
+            published = self.clock.published
+            self.clock.advance(self.ranks.gather(vote))
+            errors = records.over_ranks(records.error_histogram(result, collection))
+            with self.ranks.guard("contract-file"):
+                record = records.record_of(
+                    result,
+                    collection,
+                    errors,
+                    config=self.config,
+                    rank=self.rank,
+                    published=published,
+                )
+                self.journal.write(record)
+            self.journal.step(result, self.ranks.gather(record))
+        self.cursor.commit(collection.index)
+        return time.perf_counter() - started
+
+    def _publish(self, collection: Collection, waited: float, trained: float) -> None:
+        count = self.cursor.committed
+        every = self.config.core.diagnostic_interval
+        audit = self.config.miles.check_weight_update_equal and every and count % every == 0
+        paused = contextlib.nullcontext()
+        if audit and self.producer is not None:
+            paused = self.producer.paused()  # until the check is done
+        with paused:
+            seconds = self._note(self.transfers.publish())
+            if audit:
+                seconds += self._note(self.transfers.repeat(), "same-version round trip")
+        self.journal.times(
+            collection,
+            {
+                "train_wait": waited,
+                "train": trained,
+                "actor_train": trained,
+                "update_weights": seconds,
+            },
+        )
+
+    def _evaluate(self) -> None:
+        found = None
+        with self.ranks.guard("evaluation"):
+            if self.rank == 0:
+                found = rollouts.evaluate(
+                    self.config, self.parts.task, self.serving, self.cursor.committed
+                )
+                self.journal.evaluated(found)
+        self.result.evaluations.append(self.ranks.gather(found)[0])
+
+    # -- what is left behind ---------------------------------------------------------------------
+
+    def _checkpoint(self) -> None:
+        save, clock = self.config.miles.save, self.clock
+        if save is None or self.saved_step == clock.version:
+            return
+        cursor = self.cursor.state()
+
+        def describe(files: Any) -> Manifest:
+            return Manifest(
+                world_size=self.config.parallel.world_size,
+                ep_degree=self.config.parallel.ep,
+                optimizer_step=clock.optimizer_step,
+                policy_version=clock.version,
+                collection=cursor["collection"],
+                lr=self.actor.lr_next,
+                consumed=clock.consumed,
+                cursor=cursor,
+                lock_sha256=lock_digest(),
+                files=files,
+            )
+
+        folder = self._store(save).save(clock.optimizer_step, self.actor.save, describe)
+        self.saved_step, self.result.checkpoint = clock.version, folder
+        self.journal.saved(Path(FOLDER) / folder.name)
+
+    def _export(self) -> None:
+        target = self.config.miles.save_hf
+        if target is None or (Path(target) / "config.json").exists():
+            return  # the second: a resumed run that was complete already
+        with self.ranks.guard("export"):
+            named = self.actor.export()
+            if self.rank == 0:
+                dtype = getattr(self.actor.hf_config, "dtype", None)
+                write_hf(named, self.parts.hf_folder, target, dtype=dtype)
+            else:
+                for _ in named:
+                    pass
+        self.result.export = Path(target)
+        self.boundary("exported", self.cursor.committed)

@@ -1,0 +1,107 @@
+"""The contract record of one optimizer step, from what the actor says about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .config import RunConfig
+from .contract import TrainingRecord
+from .histogram import ErrorHistogram
+from .samples import Collection
+
+
+def error_histogram(result: Any, collection: Collection) -> ErrorHistogram:
+    """The probability errors of this rank's samples of a step."""
+    found = ErrorHistogram()
+    for index in result.sample_indexes:
+        sample = collection.samples[index]
+        found.add(result.anchor[index], sample.behaviour_logp, sample.loss_mask)
+    return found
+
+
+def over_ranks(found: ErrorHistogram) -> ErrorHistogram:
+    """The histogram of all ranks; a collective."""
+    import torch
+
+    from . import collective
+
+    return found.reduced(
+        lambda flat: collective.total(torch.from_numpy(flat)).numpy(),
+        lambda flat: collective.largest(torch.from_numpy(flat)).numpy(),
+    )
+
+
+def record_of(
+    result: Any,
+    collection: Collection,
+    errors: ErrorHistogram,
+    *,
+    config: RunConfig,
+    rank: int,
+    published: int,
+    diagnostics: dict[str, Any] | None = None,
+) -> TrainingRecord:
+    """One rank's record. result: the actor's StepResult. errors: over all ranks.
+
+    published: the version that served while the step ran. diagnostics: the plain form, or None.
+    """
+    mine = [collection.samples[index] for index in result.sample_indexes]
+    whole = [collection.samples[index] for index in result.plan.sample_indexes]
+    tokens = config.objective.reduction == "token"
+    steps = config.steps_per_collection
+    lag = config.rollout.max_lag if config.rollout.mode == "async" else steps - 1
+    document = {
+        "schema": 2,
+        "rank": rank,
+        "world_size": config.parallel.world_size,
+        "collection": collection.index,
+        "optimizer_steps": steps,
+        "step_in_collection": result.step_in_collection,
+        "step": result.step,
+        "seconds": result.seconds,
+        "counts": {
+            "global_samples": len(whole),
+            "global_active_tokens": sum(sample.active_tokens for sample in whole),
+            "global_model_tokens": sum(len(sample.tokens) for sample in whole),
+            "local_samples": len(mine),
+            "local_active_tokens": sum(sample.active_tokens for sample in mine),
+            "local_model_tokens": sum(len(sample.tokens) for sample in mine),
+            "accumulation": result.accumulation,
+        },
+        "denominators": {
+            "reduction": config.objective.reduction,
+            "policy": result.denominators.global_tokens
+            if tokens
+            else result.denominators.global_responses,
+            "auxiliary_tokens": result.plan.model_tokens,
+            "auxiliary_documents": result.plan.documents,
+        },
+        "policy": {"local": result.local_objective, "global": result.objective},
+        "auxiliary": [],
+        "versions": {
+            "consumed": result.consumed_version,
+            "published": published,
+            "trained": result.trained_version,
+            "allowed_lag": lag,
+        },
+        "lr": {"used": result.lr_used, "next": result.lr_next},
+        "probability_error": errors.summary(),
+    }
+    if diagnostics is not None:
+        document["diagnostics"] = diagnostics
+    return TrainingRecord.model_validate(document)
+
+
+def versions_of(collection: Collection, steps: int) -> list[tuple[int, int]]:
+    """(oldest, newest) behaviour version of each optimizer step's samples, in order."""
+    size = len(collection.samples) // steps
+    parts = [collection.samples[i * size : (i + 1) * size] for i in range(steps)]
+    return [
+        (
+            min(sample.oldest_version for sample in part),
+            max(int(np.max(sample.behaviour_version)) for sample in part),
+        )
+        for part in parts
+    ]
