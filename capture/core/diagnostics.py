@@ -9,7 +9,7 @@ never a copy of the model.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from .errors import ContractError
@@ -88,7 +88,11 @@ class LocalProbes:
             sizes[name] = len(change)
             rows.append(
                 torch.stack(
-                    [(change != 0).sum().double(), change.square().mean().sqrt(), change.abs().max()]
+                    [
+                        (change != 0).sum().double(),
+                        change.square().mean().sqrt(),
+                        change.abs().max(),
+                    ]
                 )
             )
         table = torch.stack(rows).tolist() if rows else []
@@ -111,8 +115,42 @@ class LocalProbes:
         return sum(len(values) for values in self._before.values())
 
 
+class StepProbes:
+    """Probes the due steps of a run; give its two methods to `CoreActor` and take the result.
+
+    interval: `core.diagnostic_interval`; 0 probes nothing and costs nothing.
+    """
+
+    def __init__(self, interval: int) -> None:
+        self.interval = interval
+        self._open: LocalProbes | None = None
+        self._found: tuple[int, dict] | None = None
+
+    def on_gradients(self, step: int, named: Mapping[str, torch.nn.Parameter]) -> None:
+        """Before the optimizer of step `step`, from 1. named: parameters with their gradients."""
+        self._open = self._found = None
+        if due(step, self.interval):
+            self._open = LocalProbes(named.items(), interval=self.interval)
+            self._open.before_intake()
+
+    def after_step(self, step: int, named: Mapping[str, torch.nn.Parameter]) -> None:
+        """After that optimizer has stepped."""
+        if self._open is not None:
+            self._found = step, self._open.after_step()
+            self._open = None
+
+    def take(self, step: int) -> dict | None:
+        """The diagnostics of a step, once; None where it was not due."""
+        found, self._found = self._found, None
+        if found is None:
+            return None
+        if found[0] != step:
+            raise ContractError("diagnostics", f"of step {found[0]}, asked for step {step}")
+        return found[1]
+
+
 def sample_positions(count: int) -> list[int]:
-    """Positions of the sampled values among `count`: all, or 256 spread evenly, first and last in."""
+    """Positions of the sampled values among `count`: all, or 256 spread evenly over both ends."""
     if count <= SAMPLED:
         return list(range(count))
     return [index * (count - 1) // (SAMPLED - 1) for index in range(SAMPLED)]

@@ -28,9 +28,10 @@ QUANTILES: dict[str, tuple[int, int]] = {"p50": (1, 2), "p95": (19, 20), "p99": 
 
 THIRDS = ("first", "middle", "last")
 LENGTH_BOUNDS: tuple[int, ...] = (8, 32, 128, 512, 2048, 8192)
-LENGTHS: tuple[str, ...] = tuple(
-    f"{low + 1}-{high}" for low, high in zip((0, *LENGTH_BOUNDS), LENGTH_BOUNDS, strict=False)
-) + (f"{LENGTH_BOUNDS[-1] + 1}+",)
+LENGTHS: tuple[str, ...] = (
+    *(f"{a + 1}-{b}" for a, b in zip((0, *LENGTH_BOUNDS), LENGTH_BOUNDS, strict=False)),
+    f"{LENGTH_BOUNDS[-1] + 1}+",
+)
 """Buckets of the response length R, in generated tokens, active or not."""
 
 SEGMENTS = ("all", *THIRDS, *LENGTHS)

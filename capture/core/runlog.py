@@ -16,7 +16,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
@@ -228,6 +228,10 @@ class RunLog:
         """The last line: exit status and wall time. Later lines are refused."""
         seconds = round(self._clock() - self._started)
         self._header(f"end {_utc(self._clock())} rc={status} seconds={seconds}")
+        self.close()
+
+    def close(self) -> None:
+        """Close the file without an end line, as a killed run leaves it."""
         self._ended = True
         self._stream.close()
 
@@ -243,7 +247,7 @@ class RunLog:
 
     def _record(self, tag: str, text: str) -> None:
         now = self._clock()
-        moment = datetime.fromtimestamp(now, timezone.utc)
+        moment = datetime.fromtimestamp(now, UTC)
         stamp = f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
         frame = sys._getframe(2)
         source = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
@@ -279,4 +283,4 @@ def _python(values: Mapping[str, float]) -> str:
 
 
 def _utc(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -120,7 +120,9 @@ class _File:
         self.rank, self.world_size = record.rank, record.world_size
         named = FILE_NAME.fullmatch(self.path.name)
         if named and int(named[1]) != record.rank:
-            self.problem(number, record, "rank", f"rank {record.rank} in the file of rank {named[1]}")
+            self.problem(
+                number, record, "rank", f"rank {record.rank} in the file of rank {named[1]}"
+            )
         if record.step != bad + 1:
             self.report.not_checked.append(
                 f"{self.name}: steps before {record.step}, where the file begins"
@@ -169,9 +171,7 @@ def _verify_run(paths: Sequence[Path], report: Report) -> None:
         )
     unsealed = sum(file.unsealed for file in files)
     if unsealed:
-        report.not_checked.append(
-            f"{files[0].path.parent}: digests; {unsealed} records carry none"
-        )
+        report.not_checked.append(f"{files[0].path.parent}: digests; {unsealed} records carry none")
 
 
 def _compare(
@@ -194,8 +194,10 @@ def _compare(
             )
         else:
             file.problem(
-                file.line, None, "ranks", f"no record of step {first.step}, which rank"
-                f" {first.rank} has"
+                file.line,
+                None,
+                "ranks",
+                f"no record of step {first.step}, which rank {first.rank} has",
             )
     for index in now[1:]:
         for check, detail in verifychecks.agreement_checks(first, heads[index]):
@@ -211,7 +213,9 @@ def _compare(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `contract`."""
     parser.add_argument(
-        "files", nargs="+", metavar="FILE",
+        "files",
+        nargs="+",
+        metavar="FILE",
         help="training_contract_rankN.jsonl (.gz, .xz), or a folder that holds them",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
@@ -240,7 +244,9 @@ def run(args: argparse.Namespace) -> int:
         report = verify(paths)
     except (OSError, EOFError, lzma.LZMAError, ZlibError) as error:
         where = getattr(error, "filename", None) or ", ".join(map(str, paths))
-        print(f"{where}: cannot be read: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
+        print(
+            f"{where}: cannot be read: {getattr(error, 'strerror', None) or error}", file=sys.stderr
+        )
         return 2
     if args.json:
         print(json.dumps(report.plain(), indent=1))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from . import histogram
-from .contract import LengthSegment, Segment, TrainingRecord
+from .contractschema import LengthSegment, Segment, TrainingRecord
 
 Found = Iterator[tuple[str, str]]
 
@@ -132,7 +132,10 @@ def _objectives(record: TrainingRecord) -> Found:
     if record.world_size == 1:
         for name, value in (("policy", record.policy), *zip(names, record.auxiliary, strict=True)):
             if not math.isclose(value.local, value.global_, rel_tol=OBJECTIVE_TOLERANCE):
-                yield "objective", f"{name}: local {value.local} of one rank, global {value.global_}"
+                yield (
+                    "objective",
+                    f"{name}: local {value.local} of one rank, global {value.global_}",
+                )
 
 
 def _versions(record: TrainingRecord) -> Found:
@@ -151,7 +154,10 @@ def _versions(record: TrainingRecord) -> Found:
             )
     lag = versions.trained - versions.consumed
     if versions.allowed_lag is not None and lag > versions.allowed_lag:
-        yield "versions", f"consumed {versions.consumed} is {lag} steps old; {versions.allowed_lag} allowed"
+        yield (
+            "versions",
+            f"consumed {versions.consumed} is {lag} steps old; {versions.allowed_lag} allowed",
+        )
 
 
 def _errors(record: TrainingRecord) -> Found:
@@ -205,7 +211,10 @@ def _segment(name: str, segment: Segment | LengthSegment) -> Found:
         yield "histogram", f"{name}: no {', '.join(lacking)} for {total} observations"
         return
     for quantile, fraction in histogram.QUANTILES.items():
-        value, expected = getattr(segment.upper, quantile), histogram.quantile_upper(counts, fraction)
+        value, expected = (
+            getattr(segment.upper, quantile),
+            histogram.quantile_upper(counts, fraction),
+        )
         if value != expected:
             yield (
                 "quantile",
@@ -213,11 +222,17 @@ def _segment(name: str, segment: Segment | LengthSegment) -> Found:
             )
     top = max(index for index, count in enumerate(counts) if count)
     if int(histogram.bin_of([segment.max])[0]) != top:
-        yield "histogram", f"{name}: max {segment.max} is not in the highest bin that is filled, {top}"
+        yield (
+            "histogram",
+            f"{name}: max {segment.max} is not in the highest bin that is filled, {top}",
+        )
     low, high = histogram.mean_bounds(counts)
     slack = SUM_TOLERANCE * max(segment.mean, low)
     if not low - slack <= segment.mean <= min(high, segment.max) + slack:
-        yield "histogram", f"{name}: mean {segment.mean}, the counts allow {low} to {min(high, segment.max)}"
+        yield (
+            "histogram",
+            f"{name}: mean {segment.mean}, the counts allow {low} to {min(high, segment.max)}",
+        )
 
 
 def _bound(value: float | None) -> str:
@@ -258,7 +273,10 @@ def _diagnostics(record: TrainingRecord) -> Found:
         )
     for name, sample in probes.updates.items():
         if sample.changed > sample.values:
-            yield "diagnostics", f"updates.{name}: {sample.changed} of {sample.values} values changed"
+            yield (
+                "diagnostics",
+                f"updates.{name}: {sample.changed} of {sample.values} values changed",
+            )
         bound = sample.max * math.sqrt(sample.changed / sample.values)
         least = sample.max / math.sqrt(sample.values)
         slack = 1 + NORM_TOLERANCE

@@ -22,8 +22,14 @@ def histogram(rng, responses=6, scale=0.01):
 
 
 def records(
-    steps=4, world_size=2, optimizer_steps=2, seed=0, reduction="token", auxiliary=True,
-    diagnostics=True, scale=0.01,
+    steps=4,
+    world_size=2,
+    optimizer_steps=2,
+    seed=0,
+    reduction="token",
+    auxiliary=True,
+    diagnostics=True,
+    scale=0.01,
 ):
     """steps x world_size valid records: a list by step of lists by rank."""
     rng = np.random.default_rng(seed)

@@ -12,7 +12,7 @@ import pytest
 from contract_records import records
 from pydantic import ValidationError
 
-from capture.core import contract
+from capture.core import contract, contractschema
 from capture.core.contract import ContractWriter, TrainingRecord, digest, parse_line, path_for, read
 from capture.core.errors import ContractError
 
@@ -50,10 +50,9 @@ def test_a_line_is_strict_json_on_one_line():
 
 def test_every_field_of_the_page_is_in_the_record():
     document = ONE[1].plain()
-    assert set(document) >= {
-        "schema", "rank", "world_size", "collection", "optimizer_steps", "step", "seconds", "counts",
-        "denominators", "policy", "auxiliary", "versions", "lr", "probability_error", "diagnostics",
-    }
+    names = "schema rank world_size collection optimizer_steps step seconds counts denominators"
+    names += " policy auxiliary versions lr probability_error diagnostics"
+    assert set(document) >= set(names.split())
     assert {"global_samples", "global_active_tokens", "global_model_tokens", "accumulation"} <= set(
         document["counts"]
     )
@@ -70,7 +69,7 @@ def test_every_field_has_a_description():
     def walk(model):
         for name, info in model.model_fields.items():
             inner = info.annotation
-            nested = isinstance(inner, type) and issubclass(inner, contract.Part)
+            nested = isinstance(inner, type) and issubclass(inner, contractschema.Part)
             if nested:
                 assert inner.__doc__
                 yield from walk(inner)
@@ -169,7 +168,10 @@ def test_unknown_fields_are_notes_at_any_depth():
     assert line.problem is None
     assert line.record == ONE[0]
     assert sorted(line.notes) == [
-        "auxiliary[1].kind", "counts.images", "host_note", "probability_error.lengths.1-8.words",
+        "auxiliary[1].kind",
+        "counts.images",
+        "host_note",
+        "probability_error.lengths.1-8.words",
     ]
 
 
@@ -314,13 +316,13 @@ def test_a_closed_writer_says_so(tmp_path):
 def test_a_kill_between_lines_leaves_whole_lines(tmp_path):
     path = tmp_path / "f"
     program = (
-        "import os, sys; sys.path[:0] = [%r, %r]\n"
+        f"import os, sys; sys.path[:0] = {sys.path[:2]}\n"
         "from contract_records import records\n"
         "from capture.core.contract import ContractWriter\n"
         "w = ContractWriter(sys.argv[1], rank=0, world_size=2)\n"
         "for row in records(steps=6)[:4]: w.write(row[0])\n"
         "os.kill(os.getpid(), 9)\n"
-    ) % (sys.path[0], sys.path[1])
+    )
     done = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
     assert done.returncode == -9
     assert [line.record.step for line in read(path)] == [1, 2, 3, 4]

@@ -9,7 +9,7 @@ from contract_records import records
 
 from capture.core import diagnostics, verifychecks
 from capture.core.contract import TrainingRecord
-from capture.core.diagnostics import LocalProbes, due, sample_positions
+from capture.core.diagnostics import LocalProbes, StepProbes, due, sample_positions
 from capture.core.errors import ContractError
 
 
@@ -43,7 +43,8 @@ def test_norms_are_those_of_the_local_gradients():
     found, _, grads = probe(model())
     assert found["gradient_norms"].keys() == grads.keys()
     for name, grad in grads.items():
-        assert math.isclose(found["gradient_norms"][name], float(grad.double().norm()), rel_tol=1e-12)
+        norm = float(grad.double().norm())
+        assert math.isclose(found["gradient_norms"][name], norm, rel_tol=1e-12)
     whole = torch.cat([g.flatten() for g in grads.values()]).double().norm()
     assert math.isclose(found["gradient_norm"], float(whole), rel_tol=1e-9)
 
@@ -163,6 +164,34 @@ def test_the_record_takes_them_labels_them_and_the_verifier_accepts_them():
     document = records(steps=2)[1][0].model_dump(by_alias=True)
     record = TrainingRecord.model_validate({**document, "diagnostics": found})
     assert record.diagnostics.scope == "local, not global"
-    assert any("FP8 stores outside named_parameters" in text for text in record.diagnostics.not_covered)
-    assert any("EP-MP" in text for text in record.diagnostics.not_covered)
+    told = " ".join(record.diagnostics.not_covered)
+    assert "FP8 stores outside named_parameters" in told
+    assert "EP-MP" in told
     assert list(verifychecks.record_checks(record)) == []
+
+
+@pytest.mark.parametrize("interval", [0, 1, 2, 3])
+def test_only_due_steps_of_a_run_have_diagnostics(interval):
+    net, probes = model(), StepProbes(interval)
+    optimizer, found = torch.optim.SGD(net.parameters(), 0.1), []
+    for step in range(1, 7):
+        net.zero_grad()
+        net(torch.randn(5, 40)).square().mean().backward()
+        probes.on_gradients(step, dict(net.named_parameters()))
+        optimizer.step()
+        probes.after_step(step, dict(net.named_parameters()))
+        found.append(probes.take(step))
+        assert probes.take(step) is None
+    assert [step for step, one in enumerate(found, 1) if one] == [
+        step for step in range(1, 7) if due(step, interval)
+    ]
+
+
+def test_diagnostics_are_never_attached_to_another_step():
+    net, probes = model(), StepProbes(1)
+    net(torch.randn(5, 40)).sum().backward()
+    named = dict(net.named_parameters())
+    probes.on_gradients(1, named)
+    probes.after_step(1, named)
+    with pytest.raises(ContractError, match="of step 1, asked for step 2"):
+        probes.take(2)

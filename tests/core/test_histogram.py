@@ -74,7 +74,14 @@ def test_null_is_exactly_a_quantile_above_one(values):
 
 @pytest.mark.parametrize(
     ("count", "name", "rank"),
-    [(20, "p95", 19), (21, "p95", 20), (100, "p99", 99), (1, "p99", 1), (2, "p50", 1), (3, "p50", 2)],
+    [
+        (20, "p95", 19),
+        (21, "p95", 20),
+        (100, "p99", 99),
+        (1, "p99", 1),
+        (2, "p50", 1),
+        (3, "p50", 2),
+    ],
 )
 def test_ranks_are_exact_where_float_products_round_up(count, name, rank):
     assert histogram.quantile_rank(count, QUANTILES[name]) == rank
@@ -184,7 +191,7 @@ def test_the_mean_lies_within_what_the_counts_allow(values):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_an_active_value_that_is_not_finite_is_refused_with_its_position(bad):
-    with pytest.raises(ContractError, match="position 1: anchor -0.5"):
+    with pytest.raises(ContractError, match=r"position 1: anchor -0\.5"):
         ErrorHistogram().add([-0.5, -0.5], [-0.5, bad], [True, True])
 
 
@@ -213,8 +220,14 @@ def test_samples_are_counted_against_their_own_anchors():
 
     samples = [
         Sample(
-            sample_id=i, group_id=0, tokens=[1, 2, 3, 4], prompt_len=2, loss_mask=[True, i == 0],
-            behaviour_logp=[-1.0, -2.0], behaviour_version=[0, 0], reward=0.0,
+            sample_id=i,
+            group_id=0,
+            tokens=[1, 2, 3, 4],
+            prompt_len=2,
+            loss_mask=[True, i == 0],
+            behaviour_logp=[-1.0, -2.0],
+            behaviour_version=[0, 0],
+            reward=0.0,
         )
         for i in range(2)
     ]
