@@ -234,7 +234,8 @@ def policy_objective(
     """
     _check_shapes(logps, entropy, inputs, config)
     mask = inputs.mask
-    anchor = inputs.old_logp if inputs.old_logp is not None else logps.detach()
+    # a constant: neither the ratio's lower end nor the correction may pull on the policy
+    anchor = (logps if inputs.old_logp is None else inputs.old_logp).detach()
 
     def clean(values: torch.Tensor) -> torch.Tensor:
         # inactive positions may hold anything, even NaN, whose gradient a product would keep
@@ -253,7 +254,7 @@ def policy_objective(
         ceiling = -config.dual_clip * advantage
         policy = torch.where(advantage < 0, torch.minimum(policy, ceiling), policy)
 
-    correction = _exp(old - behaviour).detach()
+    correction = _exp(old - behaviour)
     capped = correction.clamp(config.tis_clip_low, config.tis_clip)
     if config.tis:
         policy = policy * capped
