@@ -105,15 +105,18 @@ def bundle_of(about: dict) -> Path:
 # -- a bundle without a protocol -------------------------------------------------------------------
 
 
-def leave_runs(lab: Path) -> list[runspec.Spec]:
-    """Write what the two runs of a protocol leave in LAB/runs; their specs."""
-    (lab / "runs").mkdir(parents=True)
+def facts() -> runfacts.Facts:
+    """What the kit would have found out about the image and the GPU."""
     digest = "radixark/miles@sha256:" + "c6" * 32
     image = runfacts.Image(digest, digest, "amd64", "sha256:1mage")
     gpu = runfacts.Gpu("NVIDIA H200", "580.159.04", 143771, False, 4)
-    facts = runfacts.Facts(
-        *(image, "31f1ca961", dt.date(2026, 8, 21), "a subject", "0.5.16", gpu, (), "0" * 64)
-    )
+    day = dt.date(2026, 8, 21)
+    return runfacts.Facts(image, "31f1ca961", day, "a subject", "0.5.16", gpu, (), "0" * 64)
+
+
+def leave_runs(lab: Path) -> list[runspec.Spec]:
+    """Write what the two runs of a protocol leave in LAB/runs; their specs."""
+    (lab / "runs").mkdir(parents=True)
     ends = {
         STEPS: {"how": "finished", "status": 0, "verdict": "finished"},
         DEATH: {"how": "killed", "status": 143, "verdict": "engine-dead", "by": "watchdog"},
@@ -127,7 +130,7 @@ def leave_runs(lab: Path) -> list[runspec.Spec]:
         spec = runspec.Spec(name, env, lab, lab / "cache", heat_guard=False)
         log = stored_log(stored, name, date)[:lines]
         spec.file("log").write_bytes(b"\n".join(log).rstrip(b"\n") + b"\n")
-        document = rundraft.draft(spec, facts, date)
+        document = rundraft.draft(spec, facts(), date)
         rundraft.write(spec.file("run.toml"), rundraft.ended(document, ends[name]))
         specs.append(spec)
     said = (
