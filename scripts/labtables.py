@@ -54,6 +54,11 @@ GUARD = (
     "first-day-pause-c",
     "first-day-resume-c",
 )
+# log time of reported.toml -> what it is called here; the clock's zone is not stated
+CLOCK = (
+    ("plain48-ended", "end of the run `plain-48`, before the guard"),
+    ("first-pause", "first pause that the guard logged"),
+)
 INCIDENTAL = re.compile(r"--(?:num-rollout|sglang-router-port|seed|rollout-seed) \S+")
 
 
@@ -117,10 +122,15 @@ def _note(text: str) -> str:
 
 
 def gb10_guard(tree: Tree) -> list[list[str]]:
-    """Limits of the GB10 lab's heat guard: limit, value, section that prints it."""
+    """Limits and first day of the GB10 lab's heat guard: what, value, section that prints it."""
     known = _settings(tree)
-    rows = [["limit", "value", "printed in"]]
+    rows = [["what", "value", "printed in"]]
     rows += [[known[k]["name"], _printed(known[k]), known[k]["section"]] for k in GUARD]
+    values = {row["id"]: row for row in _toml(tree, f"{GB10}/reported.toml")["value"]}
+    for key, what in CLOCK:
+        row = values[key]
+        day = f" on {row['date']}" if "date" in row else ""
+        rows.append([what, f"{row['printed']}{day}", row["section"]])
     return rows
 
 
