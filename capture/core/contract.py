@@ -107,7 +107,10 @@ def parse_line(raw: bytes, number: int = 1) -> Line:
         return Line(number, problem=f"not JSON: {text}", check="json")
     if not isinstance(document, dict):
         return Line(number, problem=f"holds a {type(document).__name__}, no object", check="json")
-    return from_document(document, number)
+    try:
+        return from_document(document, number)
+    except RecursionError:
+        return Line(number, problem="nested too deeply", check="json")
 
 
 def from_document(document: dict, number: int = 1) -> Line:

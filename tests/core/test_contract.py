@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from contract_records import records
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from capture.core import contract, contractschema
@@ -173,6 +175,61 @@ def test_unknown_fields_are_notes_at_any_depth():
         "host_note",
         "probability_error.lengths.1-8.words",
     ]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("diagnostics",),
+        ("diagnostics", "updates", "w"),
+        ("probability_error", "all", "upper"),
+        ("versions",),
+        ("lr",),
+        ("denominators",),
+        ("policy",),
+        ("probability_error", "thirds"),
+    ],
+)
+def test_an_unknown_field_is_a_note_in_every_table(place):
+    document = ONE[1].plain()
+    del document["digest"]
+    table = document
+    for key in place:
+        table = table[key]
+    table["later"] = None
+    line = only(json.dumps(document))
+    assert (line.problem, line.record) == (None, ONE[1])
+    assert line.notes == [".".join((*place, "later"))]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(st.data())
+def test_no_line_at_all_raises(data):
+    document = ONE[1].plain()
+    place = data.draw(st.sampled_from(sorted(document)))
+    document[place] = data.draw(JSON)
+    if data.draw(st.booleans()):
+        document.pop("digest", None)
+    raw = json.dumps(document).encode() + b"\n"
+    if data.draw(st.booleans()):
+        raw = raw.replace(b"1", data.draw(st.binary(max_size=3)))
+    line = parse_line(raw)
+    assert (line.record is None) == (line.problem is not None)
+
+
+@pytest.mark.parametrize("value", ["[" * 900 + "]" * 900, "1e999", '"\\ud800"', "1" * 6000])
+@pytest.mark.parametrize("sealed", [True, False])
+def test_hostile_values_are_one_error(value, sealed):
+    seal = '"digest":"x",' if sealed else ""
+    line = parse_line(f'{{"schema":2,{seal}"seconds":{value}}}\n'.encode())
+    assert line.record is None
+    assert "\n" not in line.problem
 
 
 def test_unknown_fields_do_not_hide_a_wrong_known_one():
