@@ -1,0 +1,41 @@
+"""Engines: what generates responses, behind one interface (`base.Engine`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .base import Difference, Engine, Generation, LoadReport
+
+if TYPE_CHECKING:
+    from ..config import RunConfig
+
+__all__ = ["Difference", "Engine", "Generation", "LoadReport", "build"]
+
+
+def build(config: RunConfig, hf_dir: Path | str, *, eos_id: int, pad_id: int) -> Engine:
+    """The engine of a run, with the weights of an HF folder as version 0.
+
+    eos_id, pad_id: the task's; ids that the folder's own configuration names end a response too.
+    """
+    if config.engine.kind == "sglang":
+        from .sglang_engine import SGLangEngine
+
+        return SGLangEngine(
+            str(config.engine.url),
+            eos_ids=[eos_id],
+            timeout=config.engine.timeout,
+            refresh=config.engine.refresh,
+            batch_size=config.engine.batch_size,
+        )
+    from .transformers_engine import TransformersEngine
+
+    return TransformersEngine.from_folder(
+        hf_dir,
+        dtype=config.engine.dtype,
+        device=config.engine.device,
+        eos_ids=[eos_id],
+        pad_id=pad_id,
+        refresh=config.engine.refresh,
+        batch_size=config.engine.batch_size,
+    )

@@ -1,0 +1,295 @@
+"""An engine in this process: a transformers model with a KV cache, on a CPU or a GPU.
+
+Prompts of a batch are padded on the left; padding is masked out of every attention and does not
+count in positions, so a row sees the same numbers as alone, up to rounding. The weights are
+the engine's own copy, in the engine's dtype.
+
+`refresh` says what a load does to running responses: "mixed" lets them go on with the new weights
+and the cache of the old ones, token by token under the version that sampled it; "barrier" waits
+until they are finished; "drain" ends them (finish "abort") and then loads.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import ContractError, PublicationError, RefusedError
+from . import base, sampling, weights
+from .base import Difference, Generation, LoadReport
+from .gate import Gate
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+REFRESHES = ("mixed", "barrier", "drain")
+
+
+class TransformersEngine:
+    """See `base.Engine`. `load` may be called from another thread than `generate`."""
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        eos_ids: Sequence[int],
+        pad_id: int = 0,
+        refresh: str = "mixed",
+        batch_size: int = 64,
+        version: int = 0,
+    ) -> None:
+        if refresh not in REFRESHES:
+            raise RefusedError(f"refresh {refresh!r} is none of {', '.join(REFRESHES)}", "refresh")
+        self.model = model.eval().requires_grad_(False)
+        self.device = next(model.parameters()).device
+        self.eos_ids = frozenset(int(token) for token in eos_ids)
+        self.pad_id, self.refresh, self.batch_size = pad_id, refresh, batch_size
+        parameters = inspect.signature(model.forward).parameters
+        # newer transformers call it cache, and warn about the older name
+        self.cache_argument = "cache" if "cache" in parameters else "past_key_values"
+        self._weights = weights.NamedWeights(model)
+        self._version: int | None = version
+        self._newest = version
+        self._snapshot: dict[str, torch.Tensor] | None = None
+        self._gate = Gate()
+        self._whole = threading.RLock()  # held by a call of generate; what a barrier waits for
+        self._abort = threading.Event()
+
+    @classmethod
+    def from_folder(
+        cls, folder: Path | str, *, dtype: str = "float32", device: str = "cpu", **settings: Any
+    ) -> TransformersEngine:
+        """The engine of an HF folder, without any download. PublicationError if it is unusable."""
+        from transformers import AutoModelForCausalLM
+
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                str(folder),
+                dtype=DTYPES[dtype],
+                attn_implementation="sdpa",
+                local_files_only=True,
+            )
+        except (OSError, ValueError) as error:
+            raise PublicationError(f"{folder}: no usable HF model: {error}") from None
+        return cls(model.to(device), **settings)
+
+    @property
+    def version(self) -> int | None:
+        """The policy version of the weights; None while they are of no one version."""
+        return self._version
+
+    def abort(self) -> None:
+        """End the running call of `generate`, if any."""
+        self._abort.set()
+
+    def close(self) -> None:
+        """Free the model."""
+        self.abort()
+        with self._whole, self._gate.load():
+            self._version = None
+            self.model, self._weights, self._snapshot = None, None, None
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        n: int = 1,
+        max_new_tokens: int,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = -1,
+        seed: int | Sequence[int] = 0,
+        version: int | None = None,
+    ) -> list[Generation]:
+        """See `base.Engine.generate`."""
+        base.check_request(
+            prompts,
+            n=n,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+        )
+        keys = base.prompt_seeds(prompts, seed)
+        rows = [(list(prompt), key, i) for prompt, key in zip(prompts, keys, strict=True)
+                for i in range(n)]  # fmt: skip
+        with self._whole:
+            self._abort.clear()
+            if self._version is None or (version is not None and version != self._version):
+                raise ContractError(
+                    "engine-version", f"the engine holds version {self._version}, not {version}"
+                )
+            whole = self._gate.step() if self.refresh == "barrier" else nullcontext()
+            with whole, torch.no_grad():
+                found: list[Generation] = []
+                for start in range(0, len(rows), self.batch_size):
+                    batch = _Batch(self, rows[start : start + self.batch_size], max_new_tokens)
+                    found += batch.run(temperature=temperature, top_p=top_p, top_k=top_k)
+        return found
+
+    def _turn(self) -> Any:
+        return nullcontext() if self.refresh == "barrier" else self._gate.step()
+
+    @property
+    def _ended(self) -> bool:
+        return self._abort.is_set() or (self.refresh == "drain" and self._gate.load_waits)
+
+    def load(
+        self, named: Iterable[tuple[str, Any]], version: int, *, strict: bool = True
+    ) -> LoadReport:
+        """See `base.Engine.load`. Tensors are rounded to the engine's dtype as they arrive."""
+        if version < self._newest:
+            raise PublicationError(
+                f"version {version} after version {self._newest}: serving weights never go back"
+            )
+        started = time.perf_counter()
+        with self._gate.load(), torch.no_grad():
+            repeated = version == self._newest
+            self._version = None
+            taken, size, missing = self._weights.take(named)
+            if strict and missing:
+                raise PublicationError(
+                    f"version {version}: {missing[0]} did not arrive, {len(missing)} in all"
+                )
+            self._version = self._newest = version
+        return LoadReport(
+            version, taken, size, time.perf_counter() - started, tuple(missing), repeated
+        )
+
+    def snapshot(self) -> None:
+        """See `base.Engine.snapshot`. The copy lies in the memory of the host."""
+        with self._gate.load():
+            self._snapshot = self._weights.copy()
+
+    def reset(self) -> None:
+        """See `base.Engine.reset`. Fills with NaN: no published weight can be equal to it."""
+        with self._gate.load():
+            self._version = None
+            self._weights.fill(float("nan"))
+
+    def compare(self, named: Mapping[str, Any] | None = None) -> list[Difference]:
+        """See `base.Engine.compare`. `named` is rounded to the engine's dtype first."""
+        expected = self._snapshot if named is None else named
+        if expected is None:
+            raise ContractError("engine-snapshot", "compare without a snapshot")
+        with self._gate.load():
+            return self._weights.differences(expected)
+
+    def score(
+        self, tokens: Sequence[int], prompt_len: int, temperature: float = 1.0
+    ) -> np.ndarray:
+        """See `base.Engine.score`. One forward without cache and without padding."""
+        if not 1 <= prompt_len < len(tokens):
+            raise ContractError("engine-request", f"prompt_len {prompt_len} of {len(tokens)}")
+        ids = torch.as_tensor([list(tokens)], dtype=torch.int64, device=self.device)
+        with self._gate.step(), torch.no_grad():
+            logits = self.model(input_ids=ids, use_cache=False).logits[0, prompt_len - 1 : -1]
+        logp = sampling.logps(logits, temperature)
+        return logp.gather(-1, ids[0, prompt_len:, None])[:, 0].cpu().numpy()
+
+
+class _Batch:
+    """One batch of rows (prompt, key, sample) while it is generated."""
+
+    def __init__(
+        self,
+        engine: TransformersEngine,
+        rows: Sequence[tuple[list[int], tuple[int, ...], int]],
+        max_new_tokens: int,
+    ) -> None:
+        from transformers import DynamicCache
+
+        self.engine, self.max_new_tokens = engine, max_new_tokens
+        self.lengths = [len(prompt) for prompt, _, _ in rows]
+        longest = max(self.lengths)
+        device = engine.device
+        padded = [[engine.pad_id] * (longest - len(p)) + p for p, _, _ in rows]
+        real = [[0] * (longest - size) + [1] * size for size in self.lengths]
+        self.ids = torch.tensor(padded, dtype=torch.int64, device=device)
+        self.mask = torch.tensor(real, dtype=torch.int64, device=device)
+        # padding gets position 0, which nothing reads
+        self.positions = (self.mask.cumsum(dim=-1) - 1).clamp(min=0)
+        draws = np.stack([sampling.uniforms(key, i, max_new_tokens) for _, key, i in rows])
+        self.uniform = torch.from_numpy(draws).to(device)
+        self.tokens: list[list[int]] = [[] for _ in rows]
+        self.logps: list[list[float]] = [[] for _ in rows]
+        self.versions: list[list[int]] = [[] for _ in rows]
+        self.finish = ["abort"] * len(rows)
+        self.alive = list(range(len(rows)))  # places of the rows that still run
+        self.cache = DynamicCache(config=engine.model.config)  # the forward adds to it in place
+
+    def run(self, *, temperature: float, top_p: float, top_k: int) -> list[Generation]:
+        """Generate until every row is finished or the engine is told to end."""
+        for step in range(self.max_new_tokens):
+            if not self.alive or self.engine._ended:
+                break
+            with self.engine._turn():
+                version = self.engine._version
+                if version is None:
+                    raise ContractError("engine-version", "a load failed during generation")
+                logits = self._forward()
+            logp = sampling.logps(logits, temperature)
+            chosen = sampling.pick(
+                logp,
+                self.uniform[:, step],
+                temperature=temperature,
+                top_p=top_p,
+                top_k=top_k,
+            )
+            self._append(chosen, logp, version, last=step + 1 == self.max_new_tokens)
+        return [
+            Generation(
+                np.asarray(self.tokens[i], dtype=np.int64),
+                np.asarray(self.logps[i], dtype=np.float32),
+                np.asarray(self.versions[i], dtype=np.int64),
+                self.finish[i],
+            )
+            for i in range(len(self.tokens))
+        ]
+
+    def _forward(self) -> torch.Tensor:
+        """Logits [alive, V] after the newest token of each running row."""
+        out = self.engine.model(
+            input_ids=self.ids,
+            attention_mask=self.mask,
+            position_ids=self.positions,
+            use_cache=True,
+            logits_to_keep=1,
+            **{self.engine.cache_argument: self.cache},
+        )
+        return out.logits[:, -1]
+
+    def _append(
+        self, chosen: torch.Tensor, logp: torch.Tensor, version: int, *, last: bool
+    ) -> None:
+        """Note the chosen tokens [alive], end rows, and make the next forward's inputs."""
+        values = logp.gather(-1, chosen[:, None])[:, 0].tolist()
+        keep = []
+        for place, (row, token, value) in enumerate(
+            zip(self.alive, chosen.tolist(), values, strict=True)
+        ):
+            self.tokens[row].append(token)
+            self.logps[row].append(value)
+            self.versions[row].append(version)
+            if token in self.engine.eos_ids:
+                self.finish[row] = "stop"
+            elif last:
+                self.finish[row] = "length"
+            else:
+                keep.append(place)
+        self.ids = chosen[:, None]
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], dim=-1)
+        self.positions = self.positions[:, -1:] + 1
+        if 0 < len(keep) < len(self.alive):
+            kept = torch.tensor(keep, device=self.ids.device)
+            self.cache.batch_select_indices(kept)
+            self.ids, self.mask, self.positions, self.uniform = (
+                value[kept] for value in (self.ids, self.mask, self.positions, self.uniform)
+            )
+        self.alive = [self.alive[place] for place in keep]

@@ -1,0 +1,7 @@
+"""Tasks: prompts, held-out prompts and a reward, each in a module of its own. numpy only."""
+
+from __future__ import annotations
+
+from .base import Prompt, Task, load
+
+__all__ = ["Prompt", "Task", "load"]
