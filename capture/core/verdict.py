@@ -1,0 +1,149 @@
+"""What all ranks must agree on before an optimizer step: the plan, and that all is finite.
+
+Core's skip-step optimizer multiplies a bad update by zero, and zero times NaN is NaN: it reports a
+skipped step while weights and moments are already gone. So nothing that is not finite may reach it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from . import collective, scoring
+from .errors import ContractError
+from .hook import PackOutput
+from .objective import Terms
+from .packing import Pack, Plan
+from .samples import Sample
+
+if TYPE_CHECKING:
+    from .actor import CoreActor
+
+Scores = Mapping[int, np.ndarray]  # sample index to log-probabilities [R], nats
+
+
+class BeforeStep:
+    """The verdict between backward and optimizer, the same on every rank."""
+
+    def __init__(
+        self,
+        actor: CoreActor,
+        packs: Sequence[Pack],
+        samples: Sequence[Sample],
+        scored: Scores | None,
+    ) -> None:
+        self.actor, self.packs, self.samples, self.scored = actor, packs, samples, scored
+        self.outputs: Sequence[PackOutput] = ()
+        self.comparison: scoring.Comparison | None = None
+
+    def __call__(self, norm: float) -> None:
+        """norm: of the synchronised gradients, before clipping. Raises ContractError."""
+        self.norm = norm
+        self.logps: dict[int, np.ndarray] = {}
+        self.local_terms = Terms.zero(self.actor.module.device)
+        for pack, output in zip(self.packs, self.outputs, strict=True):
+            self.logps.update(pack.scatter(output.logps.float().cpu().numpy()))
+            self.local_terms = self.local_terms + output.terms
+        self.local_objective = float(sum(float(output.loss) for output in self.outputs))
+        self._finite()
+        self._reduce()
+        with collective.guard("before-step"):
+            if self.comparison is not None:
+                self.actor.scoring.accept(self.comparison)
+            limit = self.actor.config.scoring.max_mean_drift
+            if limit and not self.drift <= limit:
+                raise ContractError(
+                    "score-drift",
+                    f"mean |log-probability difference| from the engine to the trainer is"
+                    f" {self.drift:.4g} nats, at most {limit:g} allowed",
+                )
+
+    def _finite(self) -> None:
+        step = self.actor.optimizer_step + 1
+        with collective.guard("before-step"):
+            if not math.isfinite(self.local_objective):
+                raise ContractError(
+                    "non-finite-loss", f"optimizer step {step}: {self.local_objective}"
+                )
+            if not math.isfinite(self.norm):
+                raise ContractError(
+                    "non-finite-gradient", f"optimizer step {step}: norm {self.norm}"
+                )
+
+    def _reduce(self) -> None:
+        """One sum and one maximum over ranks for everything that is global."""
+        anchor = self.logps
+        own = scoring.Comparison(0, 0.0, 0.0)
+        if self.scored is not None:
+            masks = {index: self.samples[index].loss_mask for index in self.logps}
+            own = scoring.compare(
+                {index: self.scored[index] for index in self.logps}, self.logps, masks
+            )
+        gap = tokens = 0.0
+        for index in anchor:
+            sample = self.samples[index]
+            active = sample.loss_mask
+            difference = np.abs(anchor[index].astype(np.float64) - sample.behaviour_logp)[active]
+            gap += float(difference.sum())
+            tokens += len(difference)
+        local = [self.local_objective, gap, tokens, own.tokens, own.mean_abs * own.tokens]
+        sums = collective.total(
+            torch.cat([torch.tensor(local, dtype=torch.float64), self.local_terms.sums.cpu()])
+        )
+        maxima = collective.largest(
+            torch.cat(
+                [torch.tensor([own.max_abs], dtype=torch.float64), self.local_terms.maxima.cpu()]
+            )
+        )
+        self.objective = float(sums[0]) / self.actor.world_size
+        self.drift = float(sums[1] / sums[2])
+        self.terms = Terms(sums[len(local) :], maxima[1:])
+        if self.scored is not None:
+            compared = int(sums[3])
+            self.comparison = scoring.Comparison(
+                compared, float(sums[4]) / max(compared, 1), float(maxima[0])
+            )
+
+
+def digest(samples: Sequence[Sample], layout: Plan) -> str:
+    """A hash of what a rank is about to train on and of how it is laid out, the same everywhere."""
+    found = hashlib.sha256()
+    for sample in samples:
+        found.update(
+            repr(
+                (
+                    sample.sample_id,
+                    sample.group_id,
+                    sample.prompt_len,
+                    sample.reward,
+                    sample.advantage,
+                )
+            ).encode()
+        )
+        for array in (
+            sample.tokens,
+            sample.loss_mask,
+            sample.behaviour_logp,
+            sample.behaviour_version,
+        ):
+            found.update(array.tobytes())
+        if sample.routes is not None:
+            found.update(sample.routes.tobytes())
+    for step in layout.steps:
+        found.update(
+            repr([[pack.sample_indexes for pack in packs] for packs in step.ranks]).encode()
+        )
+    return found.hexdigest()
+
+
+def check_finite(check: str, sample: Sample, logps: np.ndarray) -> None:
+    wrong = np.flatnonzero(sample.loss_mask & ~np.isfinite(logps))
+    if len(wrong):
+        raise ContractError(
+            check, f"sample {sample.sample_id}: {logps[wrong[0]]} at response position {wrong[0]}"
+        )
