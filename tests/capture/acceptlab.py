@@ -73,20 +73,21 @@ def watchdogs(monkeypatch, word: str = "engine-dead") -> None:
     monkeypatch.setattr(runspec, "watchdog_words", words)
 
 
-def plan(lab: RunLab, *more: str) -> acceptance.Plan:
+def plan(lab: RunLab, *more: str, heat: bool = False) -> acceptance.Plan:
     """The plan of the protocol with these options."""
     parser = argparse.ArgumentParser()
     acceptance.add_arguments(parser)
     cache = lab.folder / "cache"
-    words = ["--lab", str(lab.lab), "--cache", str(cache), "--no-heat-guard", *more]
+    words = ["--lab", str(lab.lab), "--cache", str(cache), *more]
+    words += [] if heat else ["--no-heat-guard"]
     return acceptance.plan_of(parser.parse_args(words))
 
 
-def protocol(lab: RunLab, *more: str, asked=lambda: "") -> tuple[dict, int]:
+def protocol(lab: RunLab, *more: str, asked=lambda: "", heat: bool = False) -> tuple[dict, int]:
     """Run the protocol in this process: (acceptance.json, exit code)."""
     os.environ["PATH"] = lab.env["PATH"]
     lab.lab.mkdir(exist_ok=True)
-    return acceptance.work(plan(lab, *more), asked, QUICK)
+    return acceptance.work(plan(lab, *more, heat=heat), asked, QUICK)
 
 
 def verdicts(about: dict) -> dict[str, str]:

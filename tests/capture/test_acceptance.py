@@ -9,6 +9,7 @@ import subprocess
 import zipfile
 from pathlib import Path
 
+import kit
 import pytest
 from mileskit.acceptance import acceptance, bundle, bundlecheck, enginekill, stages
 from mileskit.common import tomlio
@@ -311,6 +312,25 @@ def test_a_heat_pause_is_judged_and_never_forced(lab, lines, verdict, words):
     one.steps.file("heat-guard.log").write_text("# guard\n" + lines)
     found = stages.of_heat(one.specs, True)
     assert (found.verdict, words in found.reason) == (verdict, True)
+
+
+def test_the_heat_guard_is_on_by_default_and_its_log_and_samples_are_in_the_bundle(ready):
+    ready.gpu(*["0, 60, 1980, 600.5, 70211, 100, 0x0000000000000004"] * 3)
+    about, code = protocol(ready, heat=True)
+    assert code == 0
+    assert reason(about, "heat-pause") == "no pause came, and none is forced"
+    for run in (STEPS, DEATH):
+        assert f"out-{about['lab']}/{run}/heat-guard.log" in names(about)
+        assert f"out-{about['lab']}/{run}.gpu-samples.jsonl" in names(about)
+    document = bundlecheck.read(bundle_of(about)).files[f"out-{about['lab']}/{STEPS}/run.toml"]
+    clock = tomlio.loads(document.decode())["setup"]["clock_record"]
+    assert clock == f"../{STEPS}.gpu-samples.jsonl"
+    root = ready.folder / "taken"
+    root.mkdir()
+    assert kit.main(["intake", about["bundle"], "--out", str(root)]) == 0
+    assert (root / f"out-{about['lab']}" / f"{STEPS}.gpu-samples.jsonl").exists()
+    lab = tomlio.load(root / f"out-{about['lab']}" / "lab.toml")
+    assert lab["other_setup"][0]["set"] == {"clock_record": f"../{STEPS}.gpu-samples.jsonl"}
 
 
 # -- usage -----------------------------------------------------------------------------------------

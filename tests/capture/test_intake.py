@@ -75,6 +75,7 @@ def test_the_lab_that_is_laid_down_passes_the_check_of_the_evidence(whole, root,
     assert f"{DEATH}: 3 steps" in said
 
 
+@pytest.mark.slow
 def test_the_records_name_the_lab_and_keep_the_marks(whole, root):
     assert call(whole, root, "--lab", "gb10-two") == 0
     lab = tomllib.loads((root / "out-gb10-two" / "lab.toml").read_text())
@@ -85,6 +86,7 @@ def test_the_records_name_the_lab_and_keep_the_marks(whole, root):
     assert evidence_check.check(root.parents[1]).problems == []
 
 
+@pytest.mark.slow
 def test_the_logs_are_those_of_the_bundle_and_the_guards_logs_lie_beside_them(whole, root):
     call(whole, root)
     for run in (STEPS, DEATH):
@@ -97,6 +99,7 @@ def test_the_logs_are_those_of_the_bundle_and_the_guards_logs_lie_beside_them(wh
     assert (root / f"out-{LAB}" / "acceptance.json").exists()
 
 
+@pytest.mark.slow
 def test_every_file_that_is_laid_down_is_listed(whole, root):
     call(whole, root)
     listed = checksums.read(root)
@@ -108,12 +111,14 @@ def test_every_file_that_is_laid_down_is_listed(whole, root):
     assert set(listed) == there
 
 
+@pytest.mark.slow
 def test_a_dry_run_lays_nothing_down(whole, root, capsys):
     assert call(whole, root, "--dry-run") == 0
     assert left(root) == []
     assert "would be laid down" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_json_tells_the_same(whole, root, capsys):
     assert call(whole, root, "--json") == 0
     report = json.loads(capsys.readouterr().out)
@@ -122,6 +127,7 @@ def test_json_tells_the_same(whole, root, capsys):
     assert report["masks"] == 0
 
 
+@pytest.mark.slow
 def test_a_lab_that_is_there_is_never_changed(whole, root, capsys):
     assert call(whole, root) == 0
     before = {p: p.read_bytes() for p in root.rglob("*") if p.is_file()}
@@ -156,6 +162,7 @@ def with_secret(files: dict[str, bytes]) -> None:
     files[f"{RUN}/run.toml"] = tomlio.dumps(record).encode()
 
 
+@pytest.mark.slow
 def test_a_secret_that_the_reader_left_in_is_masked_and_counted(whole, root, tmp_path, capsys):
     assert call(repacked(whole, tmp_path / "c.zip", with_secret), root, "--json") == 0
     report = json.loads(capsys.readouterr().out)
@@ -169,6 +176,7 @@ def test_a_secret_that_the_reader_left_in_is_masked_and_counted(whole, root, tmp
     assert evidence_check.check(root.parents[1]).problems == []
 
 
+@pytest.mark.slow
 def test_a_word_of_the_author_is_masked_too(whole, root):
     assert call(whole, root, "--word", "rollout_manager") == 0
     log = lzma.decompress((root / f"out-{LAB}" / STEPS / "run.log.xz").read_bytes())
@@ -402,6 +410,7 @@ def test_a_record_that_contradicts_its_log_is_refused(whole, root, tmp_path, cap
     assert left(root) == []
 
 
+@pytest.mark.slow
 def test_a_summary_of_the_bundle_is_not_believed(whole, root, tmp_path, capsys):
     def change(files):
         files[f"{RUN}/summary.json"] = b'{"reward": 1.0}\n'
@@ -411,6 +420,7 @@ def test_a_summary_of_the_bundle_is_not_believed(whole, root, tmp_path, capsys):
     assert (root / RUN / "summary.json").read_bytes() == members(whole)[f"{RUN}/summary.json"]
 
 
+@pytest.mark.slow
 def test_runs_of_two_machines_are_no_lab(whole, root, tmp_path, capsys):
     def change(files):
         changed_record(files, setup={"gpus": 8})
@@ -451,6 +461,7 @@ def test_a_bundle_without_a_run_is_code_3_and_tells_what_the_reader_saw(
     assert left(root) == []
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_nothing_behind(whole, root, monkeypatch):
     from mileskit.acceptance import labrecord
 
@@ -462,6 +473,7 @@ def test_an_interrupt_leaves_nothing_behind(whole, root, monkeypatch):
     assert left(root) == []
 
 
+@pytest.mark.slow
 def test_a_list_of_checksums_that_cannot_be_written_leaves_no_lab(whole, root, monkeypatch, capsys):
     def full(root, paths):
         raise OSError(28, "No space left on device", "x")
@@ -473,6 +485,7 @@ def test_a_list_of_checksums_that_cannot_be_written_leaves_no_lab(whole, root, m
     assert left(root) == []
 
 
+@pytest.mark.slow
 def test_the_kit_in_one_file_takes_a_bundle_into_the_current_folder(whole, tmp_path):
     from scripts import make_kit
 
