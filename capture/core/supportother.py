@@ -57,9 +57,11 @@ REFUSED_ELSEWHERE = (
         by="tests/core/test_dense.py::"
         "test_a_configuration_that_core_would_hold_wrongly_is_refused"),
     Row("schema-1", "a schema-1 checkpoint of several ranks", "refused",
-        "it needs an explicit migration", PUBLISH, by="manifest"),
+        "it needs an explicit migration", PUBLISH,
+        by="tests/core/test_manifest.py::test_schema_1_of_several_ranks_says_what_to_do"),
     Row("topology", "a checkpoint of another world size or EP degree", "refused",
-        "topology changes on restore are not supported", PUBLISH, by="manifest"),
+        "topology changes on restore are not supported", PUBLISH,
+        by="tests/core/test_manifest.py::test_another_topology_or_lock_is_refused"),
     Row("runtime", "another version of Core, torch or transformers", "refused",
         "private surfaces of exactly these versions are used", HOOKUP,
         by="tests/core/test_runtime.py::test_an_older_version_is_named"),

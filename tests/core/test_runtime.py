@@ -7,6 +7,8 @@ import hashlib
 import importlib
 import json
 import re
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -195,3 +197,19 @@ def test_the_program_names_what_changed(lock, monkeypatch, capsys):
     monkeypatch.setattr(runtime, "read", lambda: lock)
     assert runtime.main([]) == 1
     assert "torch: version" in capsys.readouterr().err
+
+
+def test_a_trainer_process_holds_nothing_of_miles_or_megatron():
+    """Everything that a run may load, without one being run."""
+    program = (
+        "import pkgutil, sys, importlib, capture.core\n"
+        "for m in pkgutil.walk_packages(capture.core.__path__, 'capture.core.'):\n"
+        "    if not m.name.endswith('__main__'):\n"
+        "        importlib.import_module(m.name)\n"
+        "others = {'megatron', 'miles', 'sglang', 'trl', 'ray', 'open_instruct'}\n"
+        "loaded = {name.partition('.')[0] for name in sys.modules}\n"
+        "assert 'olmo_core' in loaded\n"
+        "sys.exit(str(others & loaded) if others & loaded else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
