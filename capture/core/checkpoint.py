@@ -131,6 +131,10 @@ class CheckpointStore:
         found, problem = None, None
         try:
             found = manifests.check(folder, shape, hashes=self.rank == 0)
+            if self.path(found.optimizer_step).name != folder.name:
+                raise CheckpointError(
+                    f"{folder}: the manifest is of optimizer step {found.optimizer_step}"
+                )
         except CheckpointError as error:
             older = [self.path(step) for step in self.steps() if self.path(step).name < folder.name]
             hint = f"; the one before it is {older[-1].name}" if older else ""

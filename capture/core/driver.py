@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from . import records, rollouts
+from . import records, resuming, rollouts
 from .checkpoint import FOLDER, CheckpointStore
 from .clock import PolicyClock, Vote
 from .config import RunConfig
@@ -25,6 +23,7 @@ from .errors import CheckpointError, ConfigError, ContractError
 from .export import refuse_occupied, write_hf
 from .journal import Journal
 from .manifest import Manifest, Shape, lock_digest
+from .parts import Parts, build
 from .producer import Producer
 from .publish import Publication, Serving
 from .rollouts import Evaluation
@@ -34,19 +33,6 @@ from .transfers import Transfers
 BOUNDARIES = ("collected", "trained", "published", "evaluated", "checkpointed", "exported")
 Boundary = Callable[[str, int], None]
 """Called after each part of a collection, with its name of BOUNDARIES and the collection."""
-
-
-@dataclass(slots=True)
-class Parts:
-    """What a run is made of. hf_folder holds the policy's HF config, tokenizer, first weights.
-
-    engine: rank 0's; None on other ranks.
-    """
-
-    task: Any
-    hf_folder: Path
-    actor: Any
-    engine: Any | None
 
 
 @dataclass(slots=True)
@@ -96,30 +82,11 @@ def run(
         try:
             result = own.go()
         except BaseException as error:
-            own.close(130 if isinstance(error, KeyboardInterrupt) else 1)
+            with contextlib.suppress(OSError):  # a full disk must not hide what happened
+                own.close(130 if isinstance(error, KeyboardInterrupt) else 1)
             raise
         own.close(0)
         return result
-
-
-def build(config: RunConfig, stack: contextlib.ExitStack) -> Parts:
-    """The task, the HF folder, the actor and the engine that the settings name."""
-    from . import collective, engines, tasks, tinymodel
-    from .actor import CoreActor
-
-    task = tasks.load(config)
-    actor = CoreActor(config)
-    stack.callback(actor.close)
-    scratch = config.miles.save
-    if scratch is None:
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="core-run-"))
-    folder, engine = None, None
-    with collective.guard("model"):
-        if collective.rank() == 0:
-            folder = tinymodel.prepare(config, task, Path(scratch) / "start-model")
-            engine = engines.build(config, folder, eos_id=task.eos_id, pad_id=task.pad_id)
-            stack.callback(engine.close)
-    return Parts(task, collective.gather(folder)[0], actor, engine)
 
 
 class _Run:
@@ -210,9 +177,9 @@ class _Run:
     def _fresh(self) -> None:
         save = self.config.miles.save
         with self.ranks.guard("miles.save"):
-            if save is not None and CheckpointStore(Path(save)).steps():
+            if save is not None and resuming.in_use(Path(save), self.rank):
                 raise ConfigError(
-                    f"miles.save: {save!r}: holds checkpoints; resume them with --resume, or choose"
+                    f"miles.save: {save!r}: holds a run; resume it with --resume, or choose"
                     " another folder"
                 )
             self.journal = Journal(self.config, self.rank, None)
@@ -226,7 +193,7 @@ class _Run:
             raise CheckpointError(f"miles.load: {config.miles.load!r}: no finished checkpoint")
         shape = Shape(config.parallel.world_size, config.parallel.ep, lock_digest())
         manifest = store.check(folder, shape)  # before anything native is loaded
-        self._take(manifest, folder)
+        resuming.take_place(manifest, folder, config, self.cursor, self.clock)
         if config.miles.save_hf is not None and manifest.collection < config.rollout.num_rollout:
             refuse_occupied(config.miles.save_hf)
         self.actor.init(self.parts.hf_folder)
@@ -240,40 +207,15 @@ class _Run:
                     raise CheckpointError(
                         f"{folder}: {what} {own} was restored, the manifest says {kept}"
                     )
-            # a folder of its own keeps the records and checkpoints of this process apart
-            same = config.miles.save is not None and (
-                Path(config.miles.save).resolve() == Path(config.miles.load).resolve()
-            )
-            if not same and config.miles.save and CheckpointStore(Path(config.miles.save)).steps():
-                raise ConfigError(f"miles.save: {config.miles.save!r}: holds other checkpoints")
-            self.journal = Journal(config, self.rank, manifest.optimizer_step if same else None)
+            save = config.miles.save
+            same = save is not None and Path(save).resolve() == Path(config.miles.load).resolve()
+            if save is not None and not same and resuming.in_use(Path(save), self.rank):
+                raise ConfigError(f"miles.save: {save!r}: holds another run")
+            self.journal = Journal(config, self.rank, manifest.optimizer_step)
             self.journal.resumed(folder)
         self.saved_step = manifest.optimizer_step if same else None
         self.result.checkpoint = folder if same else None
         return manifest
-
-    def _take(self, manifest: Manifest, folder: Path) -> None:
-        """Put cursor and clock where the checkpoint stands."""
-        try:
-            steps = manifest.collection * self.config.steps_per_collection
-            if steps != manifest.optimizer_step:
-                raise CheckpointError(
-                    f"{manifest.collection} collections made {manifest.optimizer_step} optimizer"
-                    f" steps; this run would have made {steps}"
-                )
-            if manifest.cursor is None:
-                self.cursor.start_at(manifest.collection)
-            else:
-                self.cursor.restore(manifest.cursor)
-            self.clock.restore(
-                {
-                    "optimizer_step": manifest.optimizer_step,
-                    "consumed": manifest.consumed,
-                    "lr": manifest.lr,
-                }
-            )
-        except CheckpointError as error:
-            raise CheckpointError(f"{folder}: {error}") from None
 
     def _store(self, root: str) -> CheckpointStore:
         return CheckpointStore(
@@ -294,9 +236,10 @@ class _Run:
 
     def _note(self, record: Publication, checked: str | None = None) -> float:
         self.result.publications.append(record)
-        self.journal.published(record)
-        if checked is not None:
-            self.journal.checked(checked)
+        with self.ranks.guard("run-log"):
+            self.journal.published(record)
+            if checked is not None:
+                self.journal.checked(checked)
         return record.seconds
 
     # -- the parts of a collection ---------------------------------------------------------------
@@ -332,7 +275,8 @@ class _Run:
         collection, seconds = self.ranks.gather(made)[0]
         if self.rank != 0:
             self.cursor.draw()  # as rank 0 did
-        self.journal.collected(collection, seconds)
+        with self.ranks.guard("run-log"):
+            self.journal.collected(collection, seconds)
         self.result.rewards.append(
             sum(sample.reward for sample in collection.samples) / len(collection.samples)
         )
@@ -359,7 +303,9 @@ class _Run:
                     published=published,
                 )
                 self.journal.write(record)
-            self.journal.step(result, self.ranks.gather(record))
+            everyones = self.ranks.gather(record)
+            with self.ranks.guard("run-log"):
+                self.journal.step(result, everyones)
         self.cursor.commit(collection.index)
         return time.perf_counter() - started
 
@@ -374,15 +320,9 @@ class _Run:
             seconds = self._note(self.transfers.publish())
             if audit:
                 seconds += self._note(self.transfers.repeat(), "same-version round trip")
-        self.journal.times(
-            collection,
-            {
-                "train_wait": waited,
-                "train": trained,
-                "actor_train": trained,
-                "update_weights": seconds,
-            },
-        )
+        times = {"train_wait": waited, "train": trained, "actor_train": trained}
+        with self.ranks.guard("run-log"):
+            self.journal.times(collection, {**times, "update_weights": seconds})
 
     def _evaluate(self) -> None:
         found = None
@@ -400,25 +340,11 @@ class _Run:
         save, clock = self.config.miles.save, self.clock
         if save is None or self.saved_step == clock.version:
             return
-        cursor = self.cursor.state()
-
-        def describe(files: Any) -> Manifest:
-            return Manifest(
-                world_size=self.config.parallel.world_size,
-                ep_degree=self.config.parallel.ep,
-                optimizer_step=clock.optimizer_step,
-                policy_version=clock.version,
-                collection=cursor["collection"],
-                lr=self.actor.lr_next,
-                consumed=clock.consumed,
-                cursor=cursor,
-                lock_sha256=lock_digest(),
-                files=files,
-            )
-
+        describe = resuming.describer(self.config, self.clock, self.cursor, self.actor.lr_next)
         folder = self._store(save).save(clock.optimizer_step, self.actor.save, describe)
         self.saved_step, self.result.checkpoint = clock.version, folder
-        self.journal.saved(Path(FOLDER) / folder.name)
+        with self.ranks.guard("run-log"):
+            self.journal.saved(Path(FOLDER) / folder.name)
 
     def _export(self) -> None:
         target = self.config.miles.save_hf

@@ -276,11 +276,16 @@ def _reset_and_compare(
     record = serving.publish(export(), version, repeated=repeated)
     differences = list(serving.engine.compare())
     if differences:
-        shown = "; ".join(str(item) for item in differences[:3])
+        shown = "; ".join(_shown(item) for item in differences[:3])
         why = f"{check}: {len(differences)} of {record.tensors} tensors differ: {shown}"
         serving.break_weights(why)
         raise PublicationError(why)
     return record
+
+
+def _shown(difference: Any) -> str:
+    apart = difference.detail if difference.max_abs is None else f"by {difference.max_abs:.3g}"
+    return f"{difference.name}: {difference.kind} {apart}".strip()
 
 
 @dataclass(frozen=True, slots=True)
