@@ -90,16 +90,21 @@ def learning_rate() -> Figure:
 @figure("fig-4-3-limits")
 def precision_limits() -> Figure:
     """Where other teams saw FP8 rollout with BF16 training hold, drift and collapse."""
-    study, post = "the FP8 study", "the FP8 post"
+    study, post, docs = "the FP8 study", "the FP8 post", "Miles documentation"
     return _table(
-        "A table of published values: three rollout lengths, two model sizes and a block size.",
+        "A table of published values: three rollout lengths, three model sizes and a block size.",
         [
             ("matched BF16 below this length", study, cited("matched", "jet-rl.length-matched")),
             ("drifted at this length", study, cited("drifted", "jet-rl.length-drifted")),
             ("collapsed at this length", study, cited("collapsed", "jet-rl.length-collapsed")),
             ("smallest model of the post", post, cited("smallest", "unified-fp8.model-small")),
             ("largest model of the post", post, cited("largest", "unified-fp8.model-large")),
-            ("side of a block", "Miles documentation", cited("block", "miles-docs.fp8-block")),
+            ("side of a block", docs, cited("block", "miles-docs.fp8-block")),
+            (
+                "dense model, BF16 is enough below about",
+                docs,
+                cited("enough", "miles-docs-low-precision.bf16-enough"),
+            ),
         ],
     )
 

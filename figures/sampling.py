@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from typing import Any
 
-from figures import evidence
+from figures import answers, evidence
 from figures.five_numbers import SEEDS
 from figures.registry import Figure, figure
 from figures.sources import measured, published
@@ -17,6 +18,8 @@ GAP = "train/train_rollout_logprob_abs_diff"
 ENGINE = "rollout/rollout_log_probs"
 TRAINER = "rollout/log_probs"
 STEPS = tuple(range(12))  # as many as the shortest of the runs has
+STORED = "h200-miles/plain3"  # a plain seed whose answers of two steps are stored
+TOP_P = 0.95
 
 _LOST = "lost"
 
@@ -97,6 +100,15 @@ def h200_gap() -> Figure:
         number("plain_signed", _span(of_plain), 4, "engine minus trainer:range", SEEDS),
         number("cut_signed", _span(signed[CUT]), 4, "engine minus trainer:range", [CUT]),
         measured(
+            "would",
+            _span(_shift_of_certain_tokens()),
+            "",
+            4,
+            what="shift of tokens that reach top-p alone:mean over answers:2 steps",
+            runs=[STORED],
+            kind="metric",
+        ),
+        measured(
             "below",
             len(below),
             "",
@@ -148,6 +160,22 @@ def h200_gap() -> Figure:
         rows=rows,
         draw=draw,
     )
+
+
+def _shift_of_certain_tokens() -> list[float]:
+    """What tokens that reach top-p alone would add to engine minus trainer, for each stored step.
+
+    The kept set of such a token is the token, so over the kept set its log-probability is zero.
+    Other tokens add to it, so an engine that reports over the kept set adds at least this much.
+    """
+    run = evidence.run(STORED)
+    return [
+        statistics.fmean(
+            -sum(lp for lp in answer.log_probs if math.exp(lp) >= TOP_P) / len(answer.log_probs)
+            for answer in answers.of_step(run, step).values()
+        )
+        for step in answers.STEPS
+    ]
 
 
 def _span(cells: list[float]) -> tuple[float, float]:

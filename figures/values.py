@@ -23,7 +23,8 @@ _KIND_OF_UNIT = {
 }
 _RATE = re.compile(r"(?:/|\bper )(?:ms|s|min|h|second|minute|hour|day)\b|^(?:ms|s|min|h)/")
 
-_NO_SPACE_BEFORE = frozenset({"%"})
+_NO_SPACE_BEFORE = frozenset({"%", "K tokens"})
+_WORDS = ((10**12, "trillion"), (10**9, "billion"))  # of round numbers of parameters
 
 
 class ValueProblem(ValueError):
@@ -49,6 +50,14 @@ def number_text(number: float, digits: int) -> str:
     if shown == 0:
         shown = abs(shown)
     return f"{shown:,f}" if digits > 0 else f"{int(shown):,}"
+
+
+def _with_word(number: float, digits: int) -> str:
+    """`number` with the word for its size where it is round: '13 billion', '1,929,501,000'."""
+    for size, word in _WORDS:
+        if number >= size and number % size == 0:
+            return f"{number_text(number / size, 0)} {word}"
+    return number_text(number, digits)
 
 
 def with_unit(text: str, unit: str, one: bool = False) -> str:
@@ -142,7 +151,8 @@ class Value:
     @property
     def bare(self) -> str:
         """The number without its unit: '233', '0.0141 to 0.0164', '345,645'."""
-        return " to ".join(number_text(number, self.digits) for number in self.numbers)
+        shown = number_text if self.unit != "parameters" else _with_word
+        return " to ".join(shown(number, self.digits) for number in self.numbers)
 
     @property
     def text(self) -> str:

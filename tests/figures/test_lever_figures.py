@@ -132,6 +132,22 @@ def test_only_the_cut_run_of_the_four_cuts_its_sampler():
         assert ("rollout-top-p" in settings) == (run_id == sampling.CUT)
 
 
+def test_a_report_over_the_kept_set_would_have_moved_the_mean_further_than_the_cut_run_moves():
+    found = values("fig-4-4-h200")
+    path = f"{FOLDER}/{sampling.STORED.partition('/')[2]}/{answers.FILE}"
+    stored = [json.loads(line) for line in lzma.decompress(evidence.read(path)).splitlines()]
+    means = []
+    for step in (stored[: len(stored) // 2], stored[len(stored) // 2 :]):
+        of_answers = []
+        for row in step:
+            certain = [lp for lp in row["lp"] if math.exp(lp) >= sampling.TOP_P]
+            of_answers.append(-sum(certain) / row["n"])
+        means.append(statistics.fmean(of_answers))
+    assert found["would"].number == pytest.approx((min(means), max(means)))
+    assert found["would"].low > found["cut_signed"].high
+    assert evidence.run(sampling.CUT).setting("rollout-top-p") == sampling.TOP_P
+
+
 def test_the_signed_difference_is_engine_minus_trainer():
     for row in registry.build("fig-4-4-h200").rows:
         engine, trainer = (

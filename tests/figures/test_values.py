@@ -31,6 +31,11 @@ def value(number, unit="", digits=0, **more):
         ((0.0, 1.5625), "percent", 1, "0 to 1.6 percent"),
         (0.0625, "", 3, "0.063"),
         (1834, "", -2, "1,800"),
+        (13 * 10**9, "parameters", 0, "13 billion parameters"),
+        ((3 * 10**10, 10**12), "parameters", 0, "30 billion to 1 trillion parameters"),
+        (1_500_000_001, "parameters", 0, "1,500,000,001 parameters"),
+        (13 * 10**9, "", 0, "13,000,000,000"),
+        (4, "K tokens", 0, "4K tokens"),
     ],
 )
 def test_a_value_shows_number_unit_and_precision(number, unit, digits, text):
