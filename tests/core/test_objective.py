@@ -134,9 +134,10 @@ def test_correction_is_no_path_for_gradients():
 
 
 @pytest.mark.parametrize("reduction", ["token", "response"])
-def test_training_forward_as_anchor_equals_a_scored_anchor(reduction):
+@pytest.mark.parametrize("tis", [None, (0.0, 2.0), (0.9, 1.1)])
+def test_training_forward_as_anchor_equals_a_scored_anchor(reduction, tis):
     batch = make(5, SHAPES, old=False)
-    chosen = Settings(reduction=reduction, kl_coef=0.1, tis=(0.0, 2.0))
+    chosen = Settings(reduction=reduction, kl_coef=0.1, tis=tis)
     loss, grads, _ = run(batch, chosen)
     batch.old = [np.array(own) for own in reference.anchors_of(batch.rows(), 1.0)]
     scored_loss, scored_grads, _ = run(batch, chosen)

@@ -294,7 +294,7 @@ def test_miles_has_the_same_loss_and_gradient(miles, which, number):
 
 @pytest.mark.parametrize("number", range(len(FEW_SETTINGS)))
 @pytest.mark.parametrize("which", range(len(UNEQUAL)))
-@pytest.mark.parametrize(("head", "slope"), [("plain", 1e-6), ("megatron", 4e-3)])
+@pytest.mark.parametrize(("head", "slope"), [("plain", 1e-6), ("megatron", 1e-3)])
 def test_miles_agrees_in_float32_and_on_one_token_responses(miles, which, number, head, slope):
     """Megatron's fused backward rounds its gradient to bfloat16, hence the second bound."""
     assert_like_miles(
