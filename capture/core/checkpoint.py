@@ -20,8 +20,8 @@ from .errors import CheckpointError
 from .manifest import Manifest, Shape, sync_folder
 
 FOLDER = "checkpoints"
-_NAME = re.compile(r"step-(\d{8})")
-_PARTIAL = re.compile(r"\.step-\d{8}\.partial(-tmp)?")  # Core adds -tmp while it writes
+_NAME = re.compile(r"iter_(\d{7,})")  # as Miles names them: the collection that comes next
+_PARTIAL = re.compile(r"\.iter_\d{7,}\.partial(-tmp)?")  # Core adds -tmp while it writes
 
 
 def save_native(folder: Path, train_module: Any, state: Mapping[str, Any]) -> None:
@@ -61,7 +61,7 @@ def load_native(folder: Path, train_module: Any) -> dict[str, Any]:
 
 
 class CheckpointStore:
-    """The checkpoints below one run folder, named by optimizer step.
+    """The checkpoints below one run folder, named by the collections that were trained on.
 
     keep: how many of the newest stay; 0 keeps all. rank: of this process; only rank 0 touches
     folders, all ranks take part in the native write. agree: called after each stage with this
@@ -79,36 +79,39 @@ class CheckpointStore:
         self.root, self.keep, self.rank = Path(root) / FOLDER, keep, rank
         self._agree = agree or _alone
 
-    def steps(self) -> list[int]:
-        """Optimizer steps of the finished checkpoints, oldest first."""
+    def collections(self) -> list[int]:
+        """Collections trained on in each finished checkpoint, oldest first."""
         if not self.root.is_dir():
             return []
         found = (_NAME.fullmatch(path.name) for path in self.root.iterdir() if path.is_dir())
         return sorted(int(match[1]) for match in found if match)
 
-    def path(self, step: int) -> Path:
-        """The folder of a step."""
-        return self.root / f"step-{step:08d}"
+    def path(self, collections: int) -> Path:
+        """The folder of the checkpoint after so many collections."""
+        return self.root / f"iter_{collections:07d}"
 
     def latest(self) -> Path | None:
         """The newest finished checkpoint; None where there is none."""
-        steps = self.steps()
-        return self.path(steps[-1]) if steps else None
+        found = self.collections()
+        return self.path(found[-1]) if found else None
 
     def save(
-        self, step: int, write_native: Callable[[Path], None], describe: Callable[..., Manifest]
+        self,
+        collections: int,
+        write_native: Callable[[Path], None],
+        describe: Callable[..., Manifest],
     ) -> Path:
-        """Write the checkpoint of `step` and give its folder.
+        """Write the checkpoint after so many collections and give its folder.
 
         write_native(folder): all ranks, creates the folder. describe(files=...): the manifest.
         Raises CheckpointError on every rank; the checkpoints that were there are untouched.
         """
-        target = self.path(step)
+        target = self.path(collections)
         partial = self.root / f".{target.name}.partial"
         with self._stage("before the native write", partial):
             if self.rank == 0:
                 if target.exists():
-                    raise CheckpointError(f"{target}: there is a checkpoint of this step already")
+                    raise CheckpointError(f"{target}: there is this checkpoint already")
                 self.root.mkdir(parents=True, exist_ok=True)
                 self._sweep()
         with self._stage("in the native write", partial):
@@ -131,12 +134,12 @@ class CheckpointStore:
         found, problem = None, None
         try:
             found = manifests.check(folder, shape, hashes=self.rank == 0)
-            if self.path(found.optimizer_step).name != folder.name:
+            if self.path(found.collection).name != folder.name:
                 raise CheckpointError(
-                    f"{folder}: the manifest is of optimizer step {found.optimizer_step}"
+                    f"{folder}: the manifest is of {found.collection} collections"
                 )
         except CheckpointError as error:
-            older = [self.path(step) for step in self.steps() if self.path(step).name < folder.name]
+            older = [path for path in map(self.path, self.collections()) if path.name < folder.name]
             hint = f"; the one before it is {older[-1].name}" if older else ""
             problem = CheckpointError(f"{error}{hint}")
         self._agree(problem)
@@ -168,11 +171,11 @@ class CheckpointStore:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _prune(self) -> None:
-        for step in self.steps()[: -self.keep] if self.keep else ():
+        for old in map(self.path, self.collections()[: -self.keep] if self.keep else ()):
             # renamed first, so that a half-removed one is never taken for a checkpoint
-            doomed = self.root / f".{self.path(step).name}.partial"
+            doomed = self.root / f".{old.name}.partial"
             with contextlib.suppress(OSError):
-                self.path(step).rename(doomed)
+                old.rename(doomed)
             shutil.rmtree(doomed, ignore_errors=True)
 
 

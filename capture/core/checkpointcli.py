@@ -51,7 +51,7 @@ def checkpoints(folder: Path) -> list[Path]:
         return [folder]
     root = folder.parent if folder.name == FOLDER else folder
     store = CheckpointStore(root)
-    return [store.path(step) for step in store.steps()]
+    return [store.path(count) for count in store.collections()]
 
 
 def _one(folder: Path, given: argparse.Namespace) -> int:

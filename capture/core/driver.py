@@ -212,7 +212,7 @@ class _Run:
             if save is not None and not same and resuming.in_use(Path(save), self.rank):
                 raise ConfigError(f"miles.save: {save!r}: holds another run")
             self.journal = Journal(config, self.rank, manifest.optimizer_step)
-            self.journal.resumed(folder)
+            self.journal.resumed(Path(FOLDER) / folder.name)
         self.saved_step = manifest.optimizer_step if same else None
         self.result.checkpoint = folder if same else None
         return manifest
@@ -301,6 +301,7 @@ class _Run:
                     config=self.config,
                     rank=self.rank,
                     published=published,
+                    diagnostics=self.parts.take_diagnostics(result.step),
                 )
                 self.journal.write(record)
             everyones = self.ranks.gather(record)
@@ -341,7 +342,7 @@ class _Run:
         if save is None or self.saved_step == clock.version:
             return
         describe = resuming.describer(self.config, self.clock, self.cursor, self.actor.lr_next)
-        folder = self._store(save).save(clock.optimizer_step, self.actor.save, describe)
+        folder = self._store(save).save(self.cursor.committed, self.actor.save, describe)
         self.saved_step, self.result.checkpoint = clock.version, folder
         with self.ranks.guard("run-log"):
             self.journal.saved(Path(FOLDER) / folder.name)

@@ -55,7 +55,7 @@ class Journal:
     def resumed(self, folder: Path) -> None:
         """Name what a restore loaded."""
         if self.log is not None:
-            for what in ("model", "optimizer", "RNG state", "data"):
+            for what in ("model", "optimizer", "LR scheduler", "RNG state", "data"):
                 self.log.loaded(what, folder)
 
     def collected(self, collection: Collection, seconds: float) -> None:

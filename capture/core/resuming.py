@@ -17,7 +17,9 @@ from .manifest import FileEntry, Manifest, lock_digest
 def in_use(save: Path, rank: int) -> bool:
     """Whether a folder holds checkpoints or contract records of some run."""
     records = path_for(save, rank)
-    return bool(CheckpointStore(save).steps()) or (records.exists() and records.stat().st_size > 0)
+    return bool(CheckpointStore(save).collections()) or (
+        records.exists() and records.stat().st_size > 0
+    )
 
 
 def take_place(

@@ -53,8 +53,8 @@ def test_latest_is_the_newest_finished_one(tmp_path):
     store = CheckpointStore(tmp_path)
     assert store.latest() is None
     save(store, 9, 10, 100)
-    assert store.steps() == [9, 10, 100]
-    assert store.latest() == tmp_path / "checkpoints/step-00000100"
+    assert store.collections() == [9, 10, 100]
+    assert store.latest() == tmp_path / "checkpoints/iter_0000100"
     assert store.check(store.latest(), SHAPE).optimizer_step == 100
 
 
@@ -64,7 +64,7 @@ def test_latest_is_the_newest_finished_one(tmp_path):
 def test_newest_are_kept(tmp_path, keep, left):
     store = CheckpointStore(tmp_path, keep=keep)
     save(store, 1, 2, 3, 4)
-    assert store.steps() == left
+    assert store.collections() == left
     assert sorted(path.name for path in store.root.iterdir()) == [store.path(s).name for s in left]
 
 
@@ -79,15 +79,15 @@ def test_no_checkpoint_is_written_over(tmp_path):
 def test_what_an_interrupted_write_left_is_swept(tmp_path):
     store = CheckpointStore(tmp_path)
     save(store, 1)
-    for name in (".step-00000002.partial", ".step-00000002.partial-tmp"):
+    for name in (".iter_0000002.partial", ".iter_0000002.partial-tmp"):
         (store.root / name / "train").mkdir(parents=True)
     (store.root / "notes").mkdir()
-    assert store.steps() == [1]
+    assert store.collections() == [1]
     save(store, 2)
     assert sorted(path.name for path in store.root.iterdir()) == [
+        "iter_0000001",
+        "iter_0000002",
         "notes",
-        "step-00000001",
-        "step-00000002",
     ]
 
 
@@ -129,11 +129,11 @@ def test_kill_between_any_two_writes_leaves_a_valid_latest(tmp_path, monkeypatch
     assert in_child(crash) == -signal.SIGKILL
     last = 2 if place == "after the rename" else 1
     assert store.latest() == store.path(last)
-    for step in store.steps():
+    for step in store.collections():
         assert store.check(store.path(step), SHAPE).optimizer_step == step
     save(store, 3)
-    assert store.steps() == [3]
-    assert [path.name for path in store.root.iterdir()] == ["step-00000003"]
+    assert store.collections() == [3]
+    assert [path.name for path in store.root.iterdir()] == ["iter_0000003"]
 
 
 def test_disk_full_is_one_line_and_leaves_the_last_one(tmp_path):
@@ -153,7 +153,7 @@ def test_disk_full_is_one_line_and_leaves_the_last_one(tmp_path):
     text = problem.read_text()
     assert "in the native write: OSError" in text
     assert "\n" not in text
-    assert [path.name for path in store.root.iterdir()] == ["step-00000001"]
+    assert [path.name for path in store.root.iterdir()] == ["iter_0000001"]
     save(store, 2)
     assert store.latest() == store.path(2)
 
@@ -164,7 +164,7 @@ def test_torn_latest_is_refused_and_the_one_before_named(tmp_path):
     path = store.path(2) / "manifest.json"
     path.write_text(path.read_text()[:100])
     with pytest.raises(
-        CheckpointError, match=r"torn or damaged.*the one before it is step-00000001"
+        CheckpointError, match=r"torn or damaged.*the one before it is iter_0000001"
     ):
         store.check(store.latest(), SHAPE)
 
@@ -173,7 +173,7 @@ def test_folder_of_another_step_is_refused(tmp_path):
     store = CheckpointStore(tmp_path)
     save(store, 1)
     store.path(1).rename(store.path(5))
-    with pytest.raises(CheckpointError, match="optimizer step 1"):
+    with pytest.raises(CheckpointError, match="of 1 collections"):
         store.check(store.latest(), SHAPE)
 
 

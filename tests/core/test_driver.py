@@ -162,7 +162,7 @@ def test_nothing_native_is_loaded_before_the_manifest_is_checked(tmp_path):
     (newest / "train/rank0.pt").write_text("torn")
     config = fakes.settings(tmp_path, miles__load=str(tmp_path / "run"))
     made = fakes.parts(config, tmp_path)
-    with pytest.raises(CheckpointError, match=r"rank0\.pt.*step-00000002"):
+    with pytest.raises(CheckpointError, match=r"rank0\.pt.*iter_0000001"):
         driver.run(config, parts=made)
     assert made.actor.calls == []
 
@@ -205,7 +205,7 @@ def test_run_log_holds_every_part_and_the_records_again(tmp_path):
               for line in text.splitlines() if "training_contract " in line]  # fmt: skip
     path = tmp_path / "run/training_contract_rank0.jsonl"
     assert logged == [json.loads(line) for line in path.read_text().splitlines()]
-    assert text.count("Saved checkpoint to checkpoints/step-") == 6
+    assert text.count("Saved checkpoint to checkpoints/iter_") == 6
     assert str(tmp_path) not in text
     assert re.search(r"# end \S+ rc=0 seconds=\d+\n\Z", text)
 
@@ -312,7 +312,7 @@ def test_producer_is_paused_until_the_audit_is_done(tmp_path):
 
 def test_async_stop_keeps_pending_prompts_and_resumes_with_them(tmp_path):
     run(tmp_path, **ASYNC, miles__debug_exit_after_rollout=2, miles__save_interval=0)
-    path = tmp_path / "run/checkpoints/step-00000004/manifest.json"
+    path = tmp_path / "run/checkpoints/iter_0000002/manifest.json"
     cursor = json.loads(path.read_text())["cursor"]
     assert cursor["collection"] == 2
     assert cursor["pending"]
@@ -322,9 +322,9 @@ def test_async_stop_keeps_pending_prompts_and_resumes_with_them(tmp_path):
     assert (result.completed, result.collections) == (True, 6)
     assert [record.step for record in records(tmp_path)] == list(range(1, 13))
     assert (
-        json.loads((tmp_path / "run/checkpoints/step-00000012/manifest.json").read_text())[
-            "cursor"
-        ]["pending"]
+        json.loads((tmp_path / "run/checkpoints/iter_0000006/manifest.json").read_text())["cursor"][
+            "pending"
+        ]
         == []
     )
 
@@ -417,4 +417,4 @@ def test_command_in_the_log_names_no_folder_of_this_machine(monkeypatch):
 
 
 def test_parts_are_what_the_driver_uses():
-    assert Parts.__slots__ == ("task", "hf_folder", "actor", "engine")
+    assert Parts.__slots__[:4] == ("task", "hf_folder", "actor", "engine")

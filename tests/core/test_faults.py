@@ -72,12 +72,12 @@ def straight(tmp_path_factory):
 
 
 def assert_whole_checkpoints(folder):
-    """Every visible checkpoint is valid; gives its steps."""
+    """Every visible checkpoint is valid; gives their optimizer steps."""
     store = CheckpointStore(folder / "run")
-    for step in store.steps():
-        found = store.check(store.path(step), Shape(1, 1, lock_digest()))
-        assert found.policy_version == step == found.collection * 2
-    return store.steps()
+    for count in store.collections():
+        found = store.check(store.path(count), Shape(1, 1, lock_digest()))
+        assert found.policy_version == found.optimizer_step == 2 * count
+    return [2 * count for count in store.collections()]
 
 
 def assert_as_if_nothing_happened(folder, straight):
@@ -302,7 +302,7 @@ def test_torn_checkpoint_is_refused_not_passed_over(tmp_path):
     newest = CheckpointStore(tmp_path / "run").latest()
     path = newest / "model_and_optim/weights.pt"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CheckpointError, match=r"weights\.pt.*the one before it is step-00000004"):
+    with pytest.raises(CheckpointError, match=r"weights\.pt.*the one before it is iter_0000002"):
         resume(tmp_path)
     assert len(records(tmp_path)) == 6
 

@@ -258,9 +258,9 @@ def test_command_line_tells_whole_from_broken(tmp_path, capsys):
     assert cli(tmp_path / "none") == 2
     assert cli(tmp_path) == 3
     run = tmp_path / "run"
-    checkpoint(run / "checkpoints/step-00000003")
-    checkpoint(run / "checkpoints/step-00000006")
-    (run / "checkpoints/.step-00000009.partial").mkdir()
+    checkpoint(run / "checkpoints/iter_0000003")
+    checkpoint(run / "checkpoints/iter_0000006")
+    (run / "checkpoints/.iter_0000009.partial").mkdir()
     assert cli(run) == 0
     out = capsys.readouterr().out
     assert out.count(": whole: schema 2") == 2
@@ -268,12 +268,12 @@ def test_command_line_tells_whole_from_broken(tmp_path, capsys):
     assert cli(run, "--world-size", 2) == 1
     assert cli(run, "--json") == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0])["schema"] == 2
-    (run / "checkpoints/step-00000003/train/rank0.pt").write_bytes(b"")
+    (run / "checkpoints/iter_0000003/train/rank0.pt").write_bytes(b"")
     assert cli(run) == 1
     error = capsys.readouterr().err
     assert "rank0.pt" in error
     assert "Traceback" not in error
-    assert cli(run / "checkpoints/step-00000006") == 0
+    assert cli(run / "checkpoints/iter_0000006") == 0
 
 
 def test_command_line_migrates(tmp_path, capsys):
