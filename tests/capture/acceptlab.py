@@ -119,8 +119,11 @@ def leave_runs(lab: Path) -> list[runspec.Spec]:
     """Write what the two runs of a protocol leave in LAB/runs; their specs."""
     (lab / "runs").mkdir(parents=True)
     ends = {
-        STEPS: {"how": "finished", "status": 0, "verdict": "finished"},
-        DEATH: {"how": "killed", "status": 143, "verdict": "engine-dead", "by": "watchdog"},
+        STEPS: {"how": "finished", "status": 0, "steps": 12, "verdict": "finished"},
+        DEATH: {
+            **{"how": "killed", "status": 143, "steps": 3, "verdict": "engine-dead"},
+            "by": "watchdog",
+        },
     }
     specs = []
     for name, stored, date, lines in (

@@ -122,6 +122,7 @@ class Killer:
         self._watcher: Watcher | None = Watcher(log, rollout)
         self._rollout = rollout
         self._fresh = True
+        self._due = False
         self.trouble = ""
 
     def __call__(self) -> str:
@@ -132,7 +133,9 @@ class Killer:
             return self._stop()
         if self._watcher is not None and self._watcher.begun():
             self.close()
-            self._act()
+            self._due = True
+        if self._due:
+            self._due = not self._act()
         return self.trouble
 
     def close(self) -> None:
@@ -141,17 +144,21 @@ class Killer:
             self._watcher.close()
             self._watcher = None
 
-    def _act(self) -> None:
+    def _act(self) -> bool:
+        """Try once; False while the heat guard has the container paused, which lets nothing in."""
         ran = command.run_program(self._kill, EXEC_S)
         done = parse(ran.out, self._rollout)
+        if done is None and "paused" in ran.err:
+            return False
         if done is None:
             why = ran.trouble or " ".join(f"{ran.err} {ran.out}".split())[:160] or "no answer"
             self.trouble = f"the engine could not be ended in its container ({why})"
-            return
+            return True
         try:
             write(self.record, done)
         except OSError as error:
             self.trouble = f"{error.filename}: {error.strerror}"
+        return True
 
 
 def parse(text: str, rollout: int) -> Kill | None:
