@@ -9,9 +9,9 @@ is a step that Core's optimizer skipped or that broke inside it, which ends the 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,20 +19,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from olmo_core.optim import SkipStepOptimizer
-from olmo_core.train.utils import EnvRngStates
 from olmo_core.distributed.utils import get_local_tensor
+from olmo_core.optim import SkipStepOptimizer
 
 from . import collective, models, scoring
 from .config import RunConfig
 from .errors import CheckpointError, ContractError
-from .hook import PackOutput, PackTrainModule, PackWork, Recorder, StepContext
+from .hook import PackTrainModule, PackWork, Recorder, StepContext
 from .objective import ObjectiveConfig, Terms, pack_inputs
 from .packing import Denominators, Pack, Plan, StepPlan, plan
 from .samples import Collection, Sample, check_active_inputs
 from .schedule import check_rate, rate_of
-
-Scores = Mapping[int, np.ndarray]  # sample index to log-probabilities [R], nats
+from .verdict import BeforeStep, Scores, check_finite, digest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,9 +74,10 @@ class CoreActor:
         on_gradients: Callable[[int, Mapping[str, torch.Tensor]], None] | None = None,
         after_step: Callable[[int, Mapping[str, torch.Tensor]], None] | None = None,
     ) -> None:
-        from . import support
+        from . import runtime, support
 
         support.evaluate(config)
+        runtime.check()
         self.config = config
         self.on_gradients = on_gradients
         self.after_step = after_step
@@ -169,20 +168,32 @@ class CoreActor:
         """
         return self._backend.export_hf(self._ready(), self.hf_config)
 
-    def save(self, folder: Path | str, **others: Any) -> Any:
-        """A checkpoint that `restore` takes; see `checkpoint.save`."""
+    def save(self, folder: Path, extra: Mapping[str, Any] | None = None) -> None:
+        """Core's native checkpoint in a new folder, with each rank's state, `extra` and random
+        state. A manifest makes it a checkpoint of a run: `checkpoint.CheckpointStore`.
+        """
         from . import checkpoint
 
-        return checkpoint.save(self, folder, **others)
+        state = {"actor": self.train_state(), "extra": dict(extra or {})}
+        with _one_process_is_fine():
+            checkpoint.save_native(Path(folder), self._ready(), state)
 
-    def restore(self, folder: Path | str, **others: Any) -> Any:
-        """Weights, optimizer, step and random state of a checkpoint; see `checkpoint.restore`."""
+    def restore(self, folder: Path) -> dict[str, Any]:
+        """Continue from a folder that `save` wrote; gives its `extra`. Call `init` before.
+
+        Core would load the folder of another world size: check the manifest first.
+        """
         from . import checkpoint
 
-        return checkpoint.restore(self, folder, **others)
+        with _one_process_is_fine():
+            state = checkpoint.load_native(Path(folder), self._ready())
+        with collective.guard("restore"):
+            self.load_train_state(state["actor"])
+        collective.same("restore", "the optimizer step", self._step)
+        return dict(state["extra"])
 
     def train_state(self) -> dict[str, Any]:
-        """This rank's state beside model and optimizer: Core saves neither step nor averages."""
+        """What Core saves neither with the model nor with the optimizer: step and averages."""
         rolling = None
         if isinstance(self._ready().optim, SkipStepOptimizer):
             rolling = {name: [float(v) for v in values] for name, values in self._rolling().items()}
@@ -190,14 +201,13 @@ class CoreActor:
             "global_step": self._step,
             "lr_next": self.lr_next,
             "rolling": rolling,
-            "rng": EnvRngStates.current_state().as_dict(),
         }
 
     def load_train_state(self, state: Mapping[str, Any]) -> None:
         """Continue after `state`. Call it when Core has loaded model and optimizer.
 
         Raises CheckpointError when the run's schedule gives another rate for the next step than
-        the run that saved had, or when this machine cannot take the random state.
+        the run that saved had.
         """
         step = int(state["global_step"])
         wanted = float(state["lr_next"])
@@ -210,13 +220,15 @@ class CoreActor:
         if isinstance(optim, SkipStepOptimizer):
             kept = state["rolling"]
             if kept is None:
-                raise CheckpointError("the checkpoint lacks the averages of the skip-step optimizer")
+                raise CheckpointError(
+                    "the checkpoint lacks the averages of the skip-step optimizer"
+                )
             self._set_rolling(
-                {name: [torch.tensor(v, device=self.module.device) for v in values]
-                 for name, values in kept.items()}
+                {
+                    name: [torch.tensor(v, device=self.module.device) for v in values]
+                    for name, values in kept.items()
+                }
             )
-        if not EnvRngStates.from_dict(dict(state["rng"])).restore():
-            raise CheckpointError("the random state is of another Python, numpy or torch")
         self._step = self._recorder.global_step = step
 
     # -- scoring ---------------------------------------------------------------------------------
@@ -231,9 +243,11 @@ class CoreActor:
             missing = -len(samples) % self.world_size
             padded = [*samples, *[samples[-1]] * missing] if samples else []
             layout = plan(
-                padded, world_size=self.world_size, optimizer_steps=1,
+                padded,
+                world_size=self.world_size,
+                optimizer_steps=1,
                 pack_tokens=self.config.pack_tokens,
-            )  # fmt: skip
+            )
         collective.same("rank-schedule", "the samples to score", digest(padded, layout))
         with self._weights_of(reference):
             own = self._score(layout, padded)
@@ -249,9 +263,10 @@ class CoreActor:
             for pack in step.ranks[self.rank]:
                 logps = module.score_pack(pack, temperature=self.objective.temperature)
                 found.update(pack.scatter(logps.numpy()))
+        module.settle()
         with collective.guard("scoring"):
             for index, logps in found.items():
-                _finite("non-finite-score", samples[index], logps)
+                check_finite("non-finite-score", samples[index], logps)
         return found
 
     @contextlib.contextmanager
@@ -286,6 +301,12 @@ class CoreActor:
         with collective.guard("inputs"):
             check_active_inputs(samples)
             self._check_tokens(samples)
+            if len(samples) != self.config.samples_per_collection:
+                raise ContractError(
+                    "collection-size",
+                    f"collection {collection.index} has {len(samples)} samples, not"
+                    f" {self.config.samples_per_collection}",
+                )
             if policy_version != self._step:
                 raise ContractError(
                     "policy-clock",
@@ -293,16 +314,21 @@ class CoreActor:
                     f" {self._step} optimizer steps",
                 )
             layout = plan(
-                samples, world_size=self.world_size,
+                samples,
+                world_size=self.world_size,
                 optimizer_steps=self.config.steps_per_collection,
                 pack_tokens=self.config.pack_tokens,
-            )  # fmt: skip
+            )
         collective.same(
             "rank-schedule",
             "the plan (version, collection, packs of a rank in each step, digest)",
-            (self._step, collection.index, [step.packs_per_rank for step in layout.steps],
-             digest(samples, layout)),
-        )  # fmt: skip
+            (
+                self._step,
+                collection.index,
+                [step.packs_per_rank for step in layout.steps],
+                digest(samples, layout),
+            ),
+        )
         decision = self.scoring.decide()
         scored = self._score(layout, samples) if decision.run_pass else None
         ref = None
@@ -331,7 +357,7 @@ class CoreActor:
             )
         rolling = self._rolling()
         self._recorder.global_step = self._step + 1
-        before = _BeforeStep(self, packs, samples, scored if decision.compare else None)
+        before = BeforeStep(self, packs, samples, scored if decision.compare else None)
         module.on_gradients = self._on_gradients
         module.before_step = before
         try:
@@ -343,6 +369,7 @@ class CoreActor:
             self._recorder.global_step = self._step
             self._set_rolling(rolling)
             module.zero_grads()
+            module.settle()
             raise
         finally:
             module.on_gradients = module.before_step = None
@@ -381,9 +408,7 @@ class CoreActor:
     def _inputs(
         self, pack: Pack, samples: Sequence[Sample], scored: Scores | None, ref: Scores | None
     ) -> Any:
-        return pack_inputs(
-            pack, samples, old_logp=scored, ref_logp=ref, device=self.module.device
-        )
+        return pack_inputs(pack, samples, old_logp=scored, ref_logp=ref, device=self.module.device)
 
     def _check_stepped(self, lr_used: float) -> None:
         """Raise on every rank unless every rank's optimizer took the step, at this rate."""
@@ -445,116 +470,18 @@ class CoreActor:
             self.module.optim._grad_norms = list(kept["grad_norms"])
 
 
-class _BeforeStep:
-    """The verdict between backward and optimizer, the same on every rank."""
-
-    def __init__(
-        self, actor: CoreActor, packs: Sequence[Pack], samples: Sequence[Sample],
-        scored: Scores | None,
-    ) -> None:  # fmt: skip
-        self.actor, self.packs, self.samples, self.scored = actor, packs, samples, scored
-        self.outputs: Sequence[PackOutput] = ()
-        self.comparison: scoring.Comparison | None = None
-
-    def __call__(self, norm: float) -> None:
-        """norm: of the synchronised gradients, before clipping. Raises ContractError."""
-        self.norm = norm
-        self.logps: dict[int, np.ndarray] = {}
-        self.local_terms = Terms.zero(self.actor.module.device)
-        for pack, output in zip(self.packs, self.outputs, strict=True):
-            self.logps.update(pack.scatter(output.logps.float().cpu().numpy()))
-            self.local_terms = self.local_terms + output.terms
-        self.local_objective = float(sum(float(output.loss) for output in self.outputs))
-        self._finite()
-        self._reduce()
-        with collective.guard("before-step"):
-            if self.comparison is not None:
-                self.actor.scoring.accept(self.comparison)
-            limit = self.actor.config.scoring.max_mean_drift
-            if limit and not self.drift <= limit:
-                raise ContractError(
-                    "score-drift",
-                    f"mean |log-probability difference| from the engine to the trainer is"
-                    f" {self.drift:.4g} nats, at most {limit:g} allowed",
-                )
-
-    def _finite(self) -> None:
-        step = self.actor.optimizer_step + 1
-        with collective.guard("before-step"):
-            if not math.isfinite(self.local_objective):
-                raise ContractError(
-                    "non-finite-loss", f"optimizer step {step}: {self.local_objective}"
-                )
-            if not math.isfinite(self.norm):
-                raise ContractError(
-                    "non-finite-gradient", f"optimizer step {step}: norm {self.norm}"
-                )
-
-    def _reduce(self) -> None:
-        """One sum and one maximum over ranks for everything that is global."""
-        anchor = self.logps
-        own = scoring.Comparison(0, 0.0, 0.0)
-        if self.scored is not None:
-            masks = {index: self.samples[index].loss_mask for index in self.logps}
-            own = scoring.compare(
-                {index: self.scored[index] for index in self.logps}, self.logps, masks
-            )
-        gap = tokens = 0.0
-        for index in anchor:
-            sample = self.samples[index]
-            active = sample.loss_mask
-            difference = np.abs(anchor[index].astype(np.float64) - sample.behaviour_logp)[active]
-            gap += float(difference.sum())
-            tokens += len(difference)
-        local = [self.local_objective, gap, tokens, own.tokens, own.mean_abs * own.tokens]
-        sums = collective.total(
-            torch.cat([torch.tensor(local, dtype=torch.float64), self.local_terms.sums.cpu()])
-        )
-        maxima = collective.largest(
-            torch.cat([torch.tensor([own.max_abs], dtype=torch.float64),
-                       self.local_terms.maxima.cpu()])
-        )  # fmt: skip
-        self.objective = float(sums[0]) / self.actor.world_size
-        self.drift = float(sums[1] / sums[2])
-        self.terms = Terms(sums[len(local):], maxima[1:])
-        if self.scored is not None:
-            compared = int(sums[3])
-            self.comparison = scoring.Comparison(
-                compared, float(sums[4]) / max(compared, 1), float(maxima[0])
-            )
-
-
-def digest(samples: Sequence[Sample], layout: Plan) -> str:
-    """A hash of what a rank is about to train on and of how it is laid out, the same everywhere."""
-    found = hashlib.sha256()
-    for sample in samples:
-        found.update(
-            repr((sample.sample_id, sample.group_id, sample.prompt_len, sample.reward,
-                  sample.advantage)).encode()
-        )  # fmt: skip
-        for array in (
-            sample.tokens, sample.loss_mask, sample.behaviour_logp, sample.behaviour_version,
-        ):  # fmt: skip
-            found.update(array.tobytes())
-        if sample.routes is not None:
-            found.update(sample.routes.tobytes())
-    for step in layout.steps:
-        found.update(repr([[pack.sample_indexes for pack in packs] for packs in step.ranks]).encode())
-    return found.hexdigest()
-
-
-def _finite(check: str, sample: Sample, logps: np.ndarray) -> None:
-    wrong = np.flatnonzero(sample.loss_mask & ~np.isfinite(logps))
-    if len(wrong):
-        raise ContractError(
-            check, f"sample {sample.sample_id}: {logps[wrong[0]]} at response position {wrong[0]}"
-        )
-
-
 def _read(folder: Path | str) -> tuple[Any, dict[str, torch.Tensor]]:
     from .dense import read_hf
 
     return read_hf(folder)
+
+
+@contextlib.contextmanager
+def _one_process_is_fine() -> Iterator[None]:
+    """Without PyTorch's warning that a checkpoint is saved by a single process."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
 
 
 @torch.no_grad()

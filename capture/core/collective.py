@@ -98,8 +98,10 @@ def agree(problem: CoreRunError | None) -> None:
         return
     mine = None
     if problem is not None:
-        mine = (getattr(problem, "check", type(problem).__name__),
-                getattr(problem, "detail", str(problem)))
+        mine = (
+            getattr(problem, "check", type(problem).__name__),
+            getattr(problem, "detail", str(problem)),
+        )
     found = gather(mine)
     where = [index for index, item in enumerate(found) if item is not None]
     check, detail = found[where[0]]

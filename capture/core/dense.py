@@ -17,8 +17,8 @@ import torch.distributed.checkpoint.state_dict as dcp_state
 from olmo_core.config import DType
 from olmo_core.distributed.parallel import DataParallelType
 from olmo_core.nn.attention import AttentionBackendName
-from olmo_core.nn.feed_forward import FeedForwardConfig
 from olmo_core.nn.conversion.state_mapping import TemplatePlaceholder
+from olmo_core.nn.feed_forward import FeedForwardConfig
 from olmo_core.nn.hf.convert import convert_state_from_hf, get_converter_to_hf
 from olmo_core.nn.layer_norm import LayerNormType
 from olmo_core.nn.transformer import TransformerBlockType, TransformerConfig
@@ -150,9 +150,7 @@ def _data_parallel(config: RunConfig) -> TransformerDataParallelConfig | None:
 def _optimizer(config: RunConfig) -> Any:
     own = config.optimizer
     kind = AdamWConfig if own.kind == "adamw" else SkipStepAdamWConfig
-    return kind(
-        lr=own.lr, betas=(own.beta1, own.beta2), eps=own.eps, weight_decay=own.weight_decay
-    )
+    return kind(lr=own.lr, betas=(own.beta1, own.beta2), eps=own.eps, weight_decay=own.weight_decay)
 
 
 def load_hf(module: PackTrainModule, hf: Any, state: Mapping[str, torch.Tensor]) -> None:

@@ -38,7 +38,7 @@ class DocumentAttention(TorchAttentionBackend):
     def warmup_cache(self, max_seq_len: int, device: torch.device) -> None:
         """Nothing: Core would build a mask of max_seq_len squared that is never used here."""
 
-    def forward(self, qkv, cu_doc_lens=None, max_doc_len=None, **others):  # noqa: ANN001, D102
+    def forward(self, qkv, cu_doc_lens=None, max_doc_len=None, **others):
         if cu_doc_lens is None or len(cu_doc_lens) <= 2:
             return super().forward(qkv, **others)
         given = sorted(name for name, value in others.items() if value is not None)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from olmo_core.nn.lm_head import LMOutputWithLoss
 from olmo_core.train.train_module import TransformerTrainModule
+from torch.distributed.fsdp import FSDPModule
 
 from .errors import ContractError
 from .objective import (
@@ -68,11 +69,11 @@ class Recorder:
         self.max_steps = max_steps
         self.metrics: dict[str, Any] = {}
 
-    def record_metric(self, name, value, reduce_type=None, namespace=None, **_):  # noqa: ANN001
+    def record_metric(self, name, value, reduce_type=None, namespace=None, **_):
         """Keep the latest value; nothing is reduced."""
         self.metrics[f"{namespace}/{name}" if namespace else name] = value
 
-    def record_ce_loss(self, value, reduce_type=None):  # noqa: ANN001
+    def record_ce_loss(self, value, reduce_type=None):
         """Core's name for the loss; here it is the policy objective."""
         self.metrics["train/objective"] = value
 
@@ -115,7 +116,7 @@ class PackTrainModule(TransformerTrainModule):
             )
         return self._outputs
 
-    def model_forward(self, input_ids, labels=None, **others):  # noqa: ANN001
+    def model_forward(self, input_ids, labels=None, **others):
         """Core's forward, or for a batch of `train_packs` the policy objective of one pack."""
         work = others.pop("work", None)
         if work is None:
@@ -127,9 +128,7 @@ class PackTrainModule(TransformerTrainModule):
         logps, entropy = self.pack_logps(
             item.pack, temperature=objective.temperature, entropy=bool(objective.entropy_coef)
         )
-        loss, terms = policy_objective(
-            logps, entropy, item.inputs, context.denominators, objective
-        )
+        loss, terms = policy_objective(logps, entropy, item.inputs, context.denominators, objective)
         self._outputs.append(PackOutput(loss.detach(), logps.detach(), terms))
         return LMOutputWithLoss(None, loss, loss.detach(), None)
 
@@ -170,7 +169,17 @@ class PackTrainModule(TransformerTrainModule):
         self._set_model_mode("train")
         return self.pack_logps(pack, temperature=temperature)[0].float().cpu()
 
-    def _clip_grad_norm(self, *args, **others):  # noqa: ANN002, ANN003
+    def settle(self) -> None:
+        """Give every rank its shard again.
+
+        FSDP leaves some weights whole after a forward without backward; whoever then reads or
+        writes parameters would meet copies in place of the shards that the optimizer steps.
+        """
+        for part in self.model.modules():
+            if isinstance(part, FSDPModule):
+                part.reshard()
+
+    def _clip_grad_norm(self, *args, **others):
         if self.on_gradients is not None:
             self.on_gradients()
         norm = super()._clip_grad_norm(*args, **others)

@@ -11,7 +11,7 @@ from .supportrows import is_moe
 
 
 def backend_of(config: RunConfig, hf: Any) -> str:
-    """"dense" for a model that the dense train module holds.
+    """ "dense" for a model that the dense train module holds.
 
     Raises RefusedError for a mixture of experts, asked for or found in the HF configuration.
     """
@@ -26,7 +26,7 @@ def backend_of(config: RunConfig, hf: Any) -> str:
 
 
 def layout_of(config: RunConfig) -> str:
-    """"single", "ddp" or "fsdp": how the weights of a dense run lie on its ranks."""
+    """ "single", "ddp" or "fsdp": how the weights of a dense run lie on its ranks."""
     return "single" if config.parallel.world_size == 1 else config.parallel.data_parallel
 
 

@@ -65,15 +65,14 @@ class BeforeStep:
 
     def _finite(self) -> None:
         step = self.actor.optimizer_step + 1
-        with collective.guard("before-step"):
-            if not math.isfinite(self.local_objective):
-                raise ContractError(
-                    "non-finite-loss", f"optimizer step {step}: {self.local_objective}"
-                )
-            if not math.isfinite(self.norm):
-                raise ContractError(
-                    "non-finite-gradient", f"optimizer step {step}: norm {self.norm}"
-                )
+        # the loss of all ranks first: one rank's makes the gradient of every rank infinite
+        for check, what, value in (
+            ("non-finite-loss", "loss", self.local_objective),
+            ("non-finite-gradient", "gradient norm", self.norm),
+        ):
+            with collective.guard("before-step"):
+                if not math.isfinite(value):
+                    raise ContractError(check, f"optimizer step {step}: {what} {value}")
 
     def _reduce(self) -> None:
         """One sum and one maximum over ranks for everything that is global."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import olmo_core.distributed.parallel as parallel
 import torch
-from tiny import collection, settings, tiny
+from tiny import collection, lopsided, settings, tiny
 
 from capture.core import collective
 from capture.core.actor import CoreActor
@@ -70,6 +70,7 @@ def gradients(layout: str, data: Collection, *, local: bool, pack_tokens=None) -
 def learn(layout: str, **changes) -> dict:
     actor = actor_of(layout, schedule__kind="linear", **changes)
     scores = actor.score(collection(9).samples[:7])
+    shards = [tuple(p.shape) for p in actor._local()]
     results = []
     for number in range(2):
         for result in actor.steps(collection(number), actor.optimizer_step):
@@ -85,13 +86,18 @@ def learn(layout: str, **changes) -> dict:
                     "compared": result.comparison and result.comparison.max_abs,
                 }
             )
-    return {"weights": export(actor), "results": results, "scores": scores,
+    return {"shards": shards, "weights": export(actor), "results": results, "scores": scores,
             "after": actor.score(collection(9).samples)}  # fmt: skip
 
 
 def poison(actor) -> None:
-    weight = next(iter(actor.named_parameters().values()))
-    weight.register_hook(lambda gradient: gradient * math.nan)
+    """Every gradient of this rank's logits becomes NaN; the loss stays finite."""
+
+    def spoil(module, inputs, output):
+        if output.requires_grad:
+            output.register_hook(lambda gradient: gradient * math.nan)
+
+    actor.module.model.lm_head.w_out.register_forward_hook(spoil)
 
 
 def on_one(data: Collection, rank: int, **values) -> Collection:
@@ -108,7 +114,8 @@ def failures(layout: str) -> dict:
     data = collection(0)
     second = collective.rank() == 1
     own_share = plan(data.samples, world_size=2, optimizer_steps=1, pack_tokens=None)
-    mine = own_share.steps[0].ranks[1][0].sample_indexes[0]
+    packs_of_second = own_share.steps[0].ranks[1]
+    mine = max(packs_of_second, key=lambda pack: len(pack.positions)).sample_indexes[0]
 
     def huge() -> Collection:
         samples = list(data.samples)
@@ -214,7 +221,7 @@ def resume(layout: str, folder: Path) -> dict:
 
 def main(folder: Path) -> None:
     collective.start(2)
-    data = collection(0)
+    data = lopsided(collection(0))
     found: dict = {}
     for layout in LAYOUTS:
         found[layout] = {

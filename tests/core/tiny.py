@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ import torch
 from capture.core.samples import Collection, Sample
 
 VOCABULARY = 96
+
+# threads cost more than they save on tensors this small
+torch.set_num_threads(1)
 
 
 def tiny(family: str = "llama", seed: int = 0, **changes: Any) -> tuple[Any, dict]:
@@ -48,15 +52,20 @@ def hf_model(config: Any, state: dict) -> torch.nn.Module:
     """The transformers model with these weights."""
     import transformers
 
-    kind = getattr(transformers, config.architectures[0] if config.architectures else
-                   f"{type(config).__name__.removesuffix('Config')}ForCausalLM")  # fmt: skip
+    kind = getattr(
+        transformers,
+        config.architectures[0]
+        if config.architectures
+        else f"{type(config).__name__.removesuffix('Config')}ForCausalLM",
+    )
     model = kind(config).float().eval()
     model.load_state_dict(state)
     return model
 
 
-def collection(seed: int = 0, count: int = 8, index: int = 0, *, unequal: bool = True,
-               version: int = 0) -> Collection:  # fmt: skip
+def collection(
+    seed: int = 0, count: int = 8, index: int = 0, *, unequal: bool = True, version: int = 0
+) -> Collection:
     """Samples with unequal prompts, responses and masks; the first half is much longer."""
     rng = np.random.default_rng(seed)
     samples = []
@@ -80,6 +89,21 @@ def collection(seed: int = 0, count: int = 8, index: int = 0, *, unequal: bool =
             )
         )
     return Collection(samples, index)
+
+
+def lopsided(data: Collection) -> Collection:
+    """The same samples, but those of the second of two ranks keep one active token each."""
+    from capture.core.packing import plan
+
+    step = plan(data.samples, world_size=2, optimizer_steps=1, pack_tokens=None).steps[0]
+    few = {index for pack in step.ranks[1] for index in pack.sample_indexes}
+    samples = []
+    for index, sample in enumerate(data.samples):
+        mask = np.ones(sample.response_len, bool)
+        if index in few:
+            mask[1:] = False
+        samples.append(dataclasses.replace(sample, loss_mask=mask))
+    return Collection(samples, data.index)
 
 
 def settings(**changes: Any) -> Any:
