@@ -324,9 +324,6 @@ def follow_checks(before: TrainingRecord, record: TrainingRecord, skipped: int =
         )
     if record.step == before.step + 1 and record.lr.used != before.lr.next:
         yield "lr", f"used {record.lr.used}, step {before.step} said next {before.lr.next}"
-    intervals = [one.diagnostics and one.diagnostics.interval for one in (before, record)]
-    if None not in intervals and intervals[0] != intervals[1]:
-        yield "diagnostics", f"interval {intervals[1]}, before it was {intervals[0]}"
 
 
 def history_checks(record: TrainingRecord, oldest_before: int, interval: int | None) -> Found:
@@ -340,8 +337,11 @@ def history_checks(record: TrainingRecord, oldest_before: int, interval: int | N
             "versions",
             f"consumed {record.versions.consumed}, the collection before consumed {oldest_before}",
         )
-    if interval and record.diagnostics is None and record.step % interval == 0:
+    probes = record.diagnostics
+    if interval and probes is None and record.step % interval == 0:
         yield "diagnostics", f"none at step {record.step}, interval {interval}"
+    if interval and probes is not None and probes.interval != interval:
+        yield "diagnostics", f"interval {probes.interval}, before it was {interval}"
 
 
 _PER_RANK = ("rank", "seconds", "diagnostics")

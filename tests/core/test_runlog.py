@@ -451,3 +451,12 @@ def test_each_start_gets_its_own_file(tmp_path):
         path.touch()
         names.append(path.name)
     assert names == ["run.log", "run-2.log", "run-3.log"]
+
+
+def test_a_gpu_and_the_packages_stand_in_the_header(tmp_path):
+    path = tmp_path / "l"
+    gpu = "NVIDIA H200, 580.159.04, 143771 MiB, 0 MiB"
+    RunLog(path, name="x", command="y", gpu=gpu, notes=("packages: torch 2.13.0",)).end(0)
+    lines = path.read_text().splitlines()
+    assert f"# gpu {gpu}" in lines
+    assert "# packages: torch 2.13.0" in lines
