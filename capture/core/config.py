@@ -37,6 +37,9 @@ class ModelConfig(Section):
         "float32", description="dtype of the trainer's forward; master weights are float32"
     )
     device: Literal["cpu", "cuda"] = Field("cpu", description="where the trainer runs")
+    threads: Count = Field(
+        0, description="CPU threads of torch; 0 leaves them as they are, tiny models want 1"
+    )
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
         0.0, description="dropout of the trainer's blocks"
     )

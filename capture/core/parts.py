@@ -33,6 +33,10 @@ def build(config: RunConfig, stack: contextlib.ExitStack) -> Parts:
     from .actor import CoreActor
     from .diagnostics import StepProbes
 
+    if config.model.threads:
+        import torch
+
+        torch.set_num_threads(config.model.threads)
     task = tasks.load(config)
     probes = StepProbes(config.core.diagnostic_interval)
     actor = CoreActor(config, on_gradients=probes.on_gradients, after_step=probes.after_step)

@@ -53,7 +53,7 @@ def prepare(config: RunConfig, task: Task, folder: Path | str) -> Path:
 
 def facts_of(config: RunConfig) -> dict[str, Any]:
     """The settings that a tiny model depends on."""
-    own = config.model.model_dump(exclude={"path", "backend", "dtype", "device", "dropout"})
+    own = config.model.model_dump(exclude={"path", "backend", "dtype", "device", "threads", "dropout"})
     return {"model": own, "task": config.task.model_dump()}
 
 
