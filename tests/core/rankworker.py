@@ -227,7 +227,7 @@ def main(folder: Path) -> None:
         found[layout] = {
             "global": gradients(layout, data, local=False),
             "local": gradients(layout, data, local=True),
-            "packed": gradients(layout, data, local=False, pack_tokens=30),
+            "packed": gradients(layout, data, local=False, pack_tokens=24),
             "learn": learn(layout),
             "packed learn": learn(layout, batch__pack_tokens=40, objective__kl_coef=0.05,
                                   objective__reduction="response"),

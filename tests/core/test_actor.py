@@ -100,6 +100,7 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_optimizer(kind, value, 
     actor.train(DATA, 1)
     calm.train(DATA, 1)
     assert same(snapshot(actor), snapshot(calm))
+    assert actor.train_state() == calm.train_state()
 
 
 def test_cores_skip_step_optimizer_alone_would_keep_the_nan():
