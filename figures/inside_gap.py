@@ -327,7 +327,7 @@ def entropy() -> Figure:
     return Figure(
         shape=(
             f"Points, one a step of {len(every)} runs: the log-probability gap over the entropy. "
-            "They lie along a line through zero, whatever the setting."
+            "They lie close to one line through zero."
         ),
         values=values,
         rows=rows,

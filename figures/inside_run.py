@@ -223,15 +223,15 @@ def h200_router() -> Figure:
 @figure("fig-8-7-commits")
 def commits() -> Figure:
     """Commits that Miles and slime share and have for themselves, at two dates."""
-    shared = cited("shared", "miles-code.shared-commits", unit="", noun="commits")
+    shared = cited("shared", "commit-counts.shared-commits", unit="", noun="commits")
     cells = {
         "2026-08-21": (
-            cited("miles_august", "miles-code.own-commits", unit="", noun="commits"),
-            cited("slime_august", "miles-code.slime-own-commits", unit="", noun="commits"),
+            cited("miles_august", "commit-counts.own-commits", unit="", noun="commits"),
+            cited("slime_august", "commit-counts.slime-own-commits", unit="", noun="commits"),
         ),
         "2026-10-20": (
-            cited("miles_october", "slime.miles-ahead", unit="", noun="commits"),
-            cited("slime_october", "slime.slime-ahead", unit="", noun="commits"),
+            cited("miles_october", "commit-counts.miles-ahead", unit="", noun="commits"),
+            cited("slime_october", "commit-counts.slime-ahead", unit="", noun="commits"),
         ),
     }
     about = {"2026-08-21": "", "2026-10-20": "about "}

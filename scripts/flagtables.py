@@ -175,11 +175,15 @@ def _section(tree: Tree, path: str) -> str:
     return number[0] if number else title or Path(path).stem
 
 
+_NO_EXPLANATION = ("/index.md", "/authors.md", "/reference-features.md")
+
+
 def pages(tree: Tree, places: list[str]) -> str:
     """Links to the pages that name a flag: the one that names it most, then the others."""
     order = flagnames.nav_order(tree.text("mkdocs.yml"))
     rank = {path: place for place, path in enumerate(order)}
-    count = Counter(path for path in places if not path.endswith(("/index.md", "/authors.md")))
+    explains = (path for path in places if not path.endswith(_NO_EXPLANATION))
+    count = Counter(explains)
     if not count:
         return DASH
     by_nav = sorted(count, key=lambda path: (rank.get(path, len(rank)), path))
