@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+import time
 
 import fakes
 import pytest
@@ -99,6 +100,7 @@ def test_export_without_a_step_is_the_import(tmp_path):
     (start / "model.safetensors").write_text("old weights, not copied")
     write_hf(fakes.first_weights().items(), start, tmp_path / "hf")
     assert same(weights(tmp_path), fakes.first_weights())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["hf", "start"]
     assert sorted(p.name for p in (tmp_path / "hf").iterdir()) == [
         "config.json",
         "model.safetensors",
@@ -293,21 +295,33 @@ def test_producer_is_paused_until_the_audit_is_done(tmp_path):
         tmp_path, **ASYNC, miles__check_weight_update_equal=True, core__diagnostic_interval=1
     )
     made = fakes.parts(config, tmp_path)
-    auditing = threading.Event()
-    bad = []
-    snapshot, compare = made.engine.snapshot, made.engine.compare
-    made.engine.snapshot = lambda: (auditing.set(), snapshot())[1]
+    running, seen = [], []
+    generate, snapshot, compare = made.engine.generate, made.engine.snapshot, made.engine.compare
 
-    def compared():
-        found = compare()
-        auditing.clear()
-        return found
+    def generating(*given, **settings):
+        running.append(1)
+        time.sleep(0.02)
+        seen.append(auditing := len(audit) % 2 == 1)
+        running.pop()
+        assert not auditing
+        return generate(*given, **settings)
 
-    made.engine.compare = compared
-    made.engine.during = lambda: bad.append("generated") if auditing.is_set() else None
+    audit = []
+
+    def started():
+        audit.append(len(running))
+        snapshot()
+
+    def ended():
+        audit.append(len(running))
+        return compare()
+
+    made.engine.generate, made.engine.snapshot, made.engine.compare = generating, started, ended
     result = driver.run(config, parts=made)
     assert sum(again for _, again in transfers(result)) == 6
-    assert bad == []
+    assert audit == [0] * 14
+    assert seen
+    assert not any(seen)
 
 
 def test_async_stop_keeps_pending_prompts_and_resumes_with_them(tmp_path):

@@ -236,6 +236,21 @@ def test_round_trip_finds_the_tensor_that_did_not_arrive():
     assert own.version is None
 
 
+def test_round_trip_finds_a_tensor_that_never_arrives():
+    """Without the reset the same gap would look equal both times."""
+    own = serving()
+    own.publish(weights(1).items(), 4)
+    load = own.engine.load
+
+    def dropping(named, version):
+        kept = [(name, tensor) for name, tensor in named if name != fakes.NAMES[1]]
+        return load(kept, version, strict=False)
+
+    own.engine.load = dropping
+    with pytest.raises(PublicationError, match=r"1 of 2 tensors differ: second\.weight"):
+        publish.same_version_round_trip(own, lambda: weights(1).items())
+
+
 def test_round_trip_needs_a_version():
     with pytest.raises(PublicationError, match="no version to repeat"):
         publish.same_version_round_trip(serving(), lambda: weights().items())
