@@ -138,8 +138,8 @@ def corrections(tree: Tree) -> list[list[str]]:
 
 
 def hooks(tree: Tree) -> list[list[str]]:
-    """Every hook in the order in which a step meets it: flag, place, what it gets and returns."""
-    rows = [["flag", "when, and instead of what", "what you give, and what it must return"]]
+    """Every hook in the order of a step: flag and place, what it gets and returns."""
+    rows = [["flag, when, and instead of what", "what you give, and what it must return"]]
     for entry in sorted(facts(tree, HOOKS)["hooks"], key=lambda hook: hook["order"]):
         place = entry["stage"]
         if not entry["default"].startswith("none"):
@@ -148,7 +148,7 @@ def hooks(tree: Tree) -> list[list[str]]:
         if entry["works_on"] != "any":
             place += f", {entry['works_on']} trainer only"
         given, back = marked(entry["signature"]), marked(entry["must_return"])
-        rows.append([code(entry["flag"]), place, f"{given} **returns** {back}"])
+        rows.append([f"{code(entry['flag'])}<br>{place}", f"{given}<br>**returns** {back}"])
     return rows
 
 
