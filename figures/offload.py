@@ -79,15 +79,6 @@ def common() -> Figure:
             "percent": percent.text,
         }
     )
-    rows.append(
-        {
-            "step": "answers of early and of later steps",
-            "default": lengths[0].text,
-            "kept": lengths[1].text,
-            "less": "",
-            "percent": "",
-        }
-    )
     return Figure(
         shape="A table with one row for each step that was clean in both runs.",
         values=[*values, gain, percent, *lengths, minute, *noise, fraction, steps],

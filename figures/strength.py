@@ -126,7 +126,8 @@ def of(accesses: Sequence[Access], only: Iterable[str] | None = None) -> Strengt
     counts = _steps_per_run(accesses)
     timed = [run for run in runs if any(a.timing and a.run == run.id for a in accesses)]
     setups, differs = _setups(runs, {run.id for run in timed})
-    setups += [_lab_setup(lab) for lab in sorted({place.partition("/")[0] for place in places})]
+    labs = sorted({place.partition("/")[0] for place in places})
+    setups += [_lab_setup(lab, [p for p in published if p.startswith(f"{lab}/")]) for lab in labs]
     return Strength(
         tier=tier(accesses),
         runs=(*measured, *published),
@@ -172,8 +173,12 @@ def _clean(timed: Sequence[evidence.Run], counts: dict[str, int]) -> tuple[int, 
     return (min(clean), max(clean)) if clean else None
 
 
-def _lab_setup(lab: str) -> Setup:
-    """The setup of a lab whose values are reported, or of a source that is cited."""
+def _lab_setup(lab: str, published: Sequence[str]) -> Setup:
+    """The setup of a lab whose values are reported, or of a source that is cited.
+
+    published: the runs of that lab, as 'LAB/RUN'. Where one of them had another model than the
+    lab's usual one, the badge names the models of these runs.
+    """
     if lab.startswith(citations.PREFIX):
         cited = citations.source(lab.removeprefix(citations.PREFIX))
         return Setup(cited.setup, (("source", cited.id),))
@@ -182,8 +187,29 @@ def _lab_setup(lab: str) -> Setup:
     for entry in whole.get("setting", []):
         if entry["id"] in ("model", "data"):
             setup[entry["id"]] = entry["value"]
+    if models := _models(published, str(setup.get("model", ""))):
+        setup["model"] = " and ".join(models)
     setup.setdefault("container", bool(setup.get("image")))
     return Setup(_text(setup, alone=None, clock=None), (("lab", lab),))
+
+
+def _models(published: Sequence[str], usual: str) -> list[str]:
+    """The models of published runs, small ones first; `usual` where a run names no other.
+
+    A run names its model in `differs`, with the name of the usual model up to its size.
+    """
+    family = usual.rpartition("-")[0]
+    pattern = re.compile(rf"\b{re.escape(family)}-[\d.]+B\b")
+    found = set()
+    for run_id in published:
+        named = pattern.search(str(reported.run_entry(run_id).get("differs", "")))
+        found.add(named.group() if family and named else usual)
+    return sorted(found - {""}, key=_size)
+
+
+def _size(model: str) -> float:
+    digits = re.search(r"([\d.]+)B$", model)
+    return float(digits.group(1)) if digits else 0.0
 
 
 def _text(setup: dict[str, Any], alone: bool | None, clock: bool | None) -> str:

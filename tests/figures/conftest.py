@@ -73,6 +73,9 @@ miles_date = 2026-10-15
 [[run]]
 id = "plain"
 seed = "default (1234)"
+[[run]]
+id = "large"
+differs = "Qwen3-4B, memory fraction 0.2"
 [[setting]]
 id = "model"
 value = "Qwen3-0.6B"
@@ -95,6 +98,13 @@ high = 0.7
 unit = ""
 printed = "0.53 to 0.70"
 section = "1.3"
+[[value]]
+id = "killed"
+run = "large"
+value = 119
+unit = "GB"
+printed = "119"
+section = "2.3"
 [[value]]
 id = "orphan"
 run = ""

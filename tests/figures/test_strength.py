@@ -73,6 +73,15 @@ def test_reported_values_count_runs_and_seeds_of_their_source(lab):
     assert found.setup_text == "Qwen3-0.6B, GB10, container, Miles 2026-10-15"
 
 
+def test_a_reported_run_with_another_model_has_that_model_in_its_badge(lab):
+    one = of(lambda: reported.reported("paper", "killed"))
+    assert one.setup_text == "Qwen3-4B, GB10, container, Miles 2026-10-15"
+    both = of(
+        lambda: reported.reported("paper", "killed"), lambda: reported.reported("paper", "first")
+    )
+    assert both.setup_text == "Qwen3-0.6B and Qwen3-4B, GB10, container, Miles 2026-10-15"
+
+
 def test_seeds_are_left_out_when_the_source_does_not_give_them(lab):
     assert of(lambda: reported.reported("paper", "range")).text == "published values, 2 runs"
 
