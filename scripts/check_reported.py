@@ -19,13 +19,13 @@ import sys
 import tomllib
 from collections.abc import Iterable
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
 
 import yaml
 
 from scripts.intervals import RELATIONS, Interval, evaluate, names, parse_printed
 from scripts.reported import BY, ID, SCHEMA, UNITS, Reported, clock, stored
+from scripts.tree import yaml_document
 
 # Numbers that stand in program output by more than chance: decimals, or four digits or more.
 DISTINCT = re.compile(r"\d\.\d|\d{4}")
@@ -207,14 +207,9 @@ def show(interval: Interval) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-@lru_cache(maxsize=8)
-def _yaml(text: str) -> dict:
-    return yaml.safe_load(text)
-
-
 def known_contradictions(root: Path) -> tuple[set[str], set[str]]:
     """Ids of the contradictions and of the ambiguities in the facts file."""
-    data = _yaml((root / CONTRADICTIONS).read_text(encoding="utf-8"))
+    data = yaml_document((root / CONTRADICTIONS).read_text(encoding="utf-8"))
     return (
         {entry["id"] for entry in data["contradictions"]},
         {entry["id"] for entry in data["ambiguities"]},

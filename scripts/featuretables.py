@@ -17,9 +17,7 @@ import re
 from collections import Counter
 from typing import Any
 
-import yaml
-
-from scripts.tree import Tree
+from scripts.tree import Tree, yaml_document
 
 FILE = "manuals/data/features.yaml"
 STATES = ("done", "superseded", "refused", "later")
@@ -29,7 +27,7 @@ _KEYS = {"id", "seed", "section", "what", "state", "where", "why"}
 
 def features(tree: Tree) -> list[dict[str, Any]]:
     """The features in the order of the file. ValueError names the file, the id and the value."""
-    found = yaml.safe_load(tree.text(FILE))
+    found = yaml_document(tree.text(FILE))
     seen: set[str] = set()
     for item in found:
         name = f"{FILE}: {item.get('id')!r}"

@@ -18,7 +18,7 @@ import yaml
 from scripts import milesflags
 from scripts.chapters import COMMAND_LANGUAGES, Chapter, ChapterError, fields, parse
 from scripts.dockerwords import OPTIONS
-from scripts.tree import Tree, toml
+from scripts.tree import Tree, toml, yaml_document
 
 FOLDER = "manuals/miles-101/"
 REFERENCE = f"{FOLDER}reference-flags.md"
@@ -98,7 +98,7 @@ def _kit_flags(tree_root: Any) -> frozenset[str]:
 @lru_cache(maxsize=2)
 def _hooks(data: bytes) -> dict[str, dict[str, Any]]:
     """Rows of the hooks, flags that take an import path: they are facts of a file of their own."""
-    whole = yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    whole = yaml_document(data)
     return {
         hook["flag"]: {
             "name": hook["flag"],

@@ -17,13 +17,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from scripts import flagnames, milesflags
 from scripts.chapters import ChapterError, parse
 from scripts.placementtables import sentences
 from scripts.report import Report
-from scripts.tree import Tree, toml
+from scripts.tree import Tree, toml, yaml_document
 
 REPORTED = "capture/gpu/out-gb10/reported.toml"
 RUNS = "capture/gpu/out-h200-miles"
@@ -276,8 +274,7 @@ def _table(name: str) -> Callable[[Tree], list[list[str]]]:
 
 def newer(tree: Tree) -> list[list[str]]:
     """What the GB10 manual names and the code of August does not have."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    entries = yaml.load(tree.read(milesflags.FLAGS_FILE), Loader=loader)["not_in_snapshot"]
+    entries = yaml_document(tree.read(milesflags.FLAGS_FILE))["not_in_snapshot"]
     made = [["Named by the GB10 manual", "What it says", "In the code of 2026-08-21"]]
     for entry in entries:
         made.append([sentences(entry["name"])[:-1], *map(sentences, _told(entry))])
@@ -302,8 +299,7 @@ def tools(tree: Tree) -> list[list[str]]:
 
 def variables(tree: Tree) -> list[list[str]]:
     """Environment variables that Miles and its launchers read."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    entries = yaml.load(tree.read(milesflags.FLAGS_FILE), Loader=loader)["environment_variables"]
+    entries = yaml_document(tree.read(milesflags.FLAGS_FILE))["environment_variables"]
     made = [["Variable", "Meaning", "Read in"]]
     for entry in entries:
         made.append([f"`{entry['name']}`", sentences(entry["meaning"]), f"`{entry['source']}`"])

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
-
-import yaml
 
 from scripts import placementtables
 from scripts.placementtables import sentences
-from scripts.tree import Tree
+from scripts.tree import Tree, yaml_document
 
 CORRECTIONS = "manuals/data/miles-corrections.yaml"
 HOOKS = "manuals/data/miles-hooks.yaml"
@@ -81,14 +78,9 @@ POLICIES = {
 }
 
 
-@lru_cache(maxsize=8)
-def _parsed(data: bytes) -> Any:
-    return yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-
-
 def facts(tree: Tree, path: str) -> Any:
     """The content of a facts file; do not change it."""
-    return _parsed(tree.read(path))
+    return yaml_document(tree.read(path))
 
 
 def code(text: str) -> str:

@@ -9,19 +9,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
-import yaml
-
 from scripts import milesflags
-from scripts.tree import Tree
+from scripts.tree import Tree, yaml_document
 
 PRECISION = "manuals/data/precision-modes.yaml"
 CORRECTIONS = "manuals/data/miles-corrections.yaml"
 CONTRACT = "true on-policy contract"
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 # mode -> (flags beside train_async.py, age of a sample, where it can run)
 ASYNC_MODES: dict[str, tuple[tuple[str, ...], str, str]] = {
@@ -122,7 +118,7 @@ def draft_flags(tree: Tree) -> list[list[str]]:
 
 def precision_modes(tree: Tree) -> list[list[str]]:
     """The four ways to mix number formats: mode, engine, trainer, GPUs, state."""
-    facts = _yaml(tree.read(PRECISION))
+    facts = yaml_document(tree.read(PRECISION))
     formats = {entry["name"]: entry for entry in facts["formats"]}
     rows = [["mode", "engine", "trainer", "one format on both sides", "GPUs", "state"]]
     for mode in facts["modes"]:
@@ -144,7 +140,7 @@ def precision_modes(tree: Tree) -> list[list[str]]:
 def precision_formats(tree: Tree) -> list[list[str]]:
     """Number formats: name, values that share a scale, format of the scale, GPUs."""
     rows = [["format", "values that share a scale", "scale", "GPUs in the documentation"]]
-    for entry in _yaml(tree.read(PRECISION))["formats"]:
+    for entry in yaml_document(tree.read(PRECISION))["formats"]:
         rows.append([entry["name"], entry["block"], entry["scale"], _gpus(entry)])
     return rows
 
@@ -166,7 +162,9 @@ def kept_mass(tree: Tree) -> list[list[str]]:
 def contract(tree: Tree) -> list[list[str]]:
     """The true on-policy contract of the facts: what, value."""
     (entry,) = [
-        found for found in _yaml(tree.read(CORRECTIONS))["corrections"] if found["name"] == CONTRACT
+        found
+        for found in yaml_document(tree.read(CORRECTIONS))["corrections"]
+        if found["name"] == CONTRACT
     ]
     limits = " ".join(entry["constraints"])
     name = _match(r"one contract: (\w+)", limits)
@@ -217,11 +215,6 @@ def _match(pattern: str, text: str) -> str:
 
 def _flags(tree: Tree) -> Mapping[str, Any]:
     return milesflags.read(tree.read(milesflags.FLAGS_FILE)).entries
-
-
-@lru_cache(maxsize=4)
-def _yaml(data: bytes) -> Any:
-    return yaml.load(data, Loader=_LOADER)
 
 
 TABLES = {

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 
-import yaml
-
-from scripts.tree import Tree
+from scripts.tree import Tree, yaml_document
 
 PLACEMENT = "manuals/data/miles-placement.yaml"
 FLAGS = "manuals/data/miles-flags.yaml"
@@ -16,7 +14,7 @@ _PLACE = re.compile(r"\s*\([\w/]+\.py(?::\d+)?\)")
 
 
 def _load(tree: Tree, path: str) -> dict:
-    return yaml.load(tree.read(path), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return yaml_document(tree.read(path))
 
 
 def _words(text: str) -> str:

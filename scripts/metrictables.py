@@ -9,10 +9,8 @@ from __future__ import annotations
 import importlib
 import sys
 
-import yaml
-
 from figures import ranges
-from scripts.tree import Tree
+from scripts.tree import Tree, yaml_document
 
 RANGED = ("rollout/", "train/", "perf/")
 
@@ -73,9 +71,8 @@ def run_record(tree: Tree) -> list[list[str]]:
 
 def metrics_without_ranges(tree: Tree) -> list[list[str]]:
     """Metric keys of evaluation, async and agents: key, meaning, unit, line."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     rows = [["Key", "Meaning", "Unit", "Line"]]
-    for entry in yaml.load(tree.read(ranges.METRICS), Loader=loader)["metrics"]:
+    for entry in yaml_document(tree.read(ranges.METRICS))["metrics"]:
         key = entry["key"]
         if not entry.get("in_snapshot", True):
             continue

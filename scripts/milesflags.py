@@ -9,7 +9,7 @@ from datetime import date
 from functools import lru_cache
 from typing import Any
 
-import yaml
+from scripts.tree import yaml_document
 
 FLAGS_FILE = "manuals/data/miles-flags.yaml"
 HOOKS_FILE = "manuals/data/miles-hooks.yaml"  # flags that take an import path, same commit
@@ -50,14 +50,14 @@ def _can_be_turned_off(switch: dict[str, Any]) -> bool:
 @lru_cache(maxsize=4)
 def read(data: bytes) -> Flags:
     """The flag list of a facts file."""
-    whole = yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    whole = yaml_document(data)
     when = str(whole["header"]["source"]["commit_date"])
     return Flags(when, {flag["name"]: flag for flag in whole["flags"]})
 
 
 def with_hooks(flags: Flags, data: bytes) -> Flags:
     """The flag list with the hooks of their facts file, which take any text."""
-    whole = yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    whole = yaml_document(data)
     hooks = {hook["flag"]: {"name": hook["flag"], "type": "str"} for hook in whole["hooks"]}
     return Flags(flags.date, hooks | flags.entries)
 

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
-import yaml
-
-from scripts.tree import Tree
+from scripts.tree import Tree, yaml_document
 
 FACTS = "manuals/data/miles-placement.yaml"
 
@@ -71,14 +68,9 @@ _PARTS = re.compile(r"(?P<before>[(\"']*)(?P<core>.*?)(?P<after>[.,:;)\"']*)")
 _NAME = re.compile(r"^--\w|\w_\w|/\w+[./]|^/\w|\.(?:py|pt|json|txt|yaml)\b")
 
 
-@lru_cache(maxsize=4)
-def _read(data: bytes) -> dict[str, Any]:
-    return yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-
-
 def facts(tree: Tree, part: str) -> Any:
     """One part of the facts file, such as 'placements'."""
-    return _read(tree.read(FACTS))[part]
+    return yaml_document(tree.read(FACTS))[part]
 
 
 def code(text: str) -> str:

@@ -6,22 +6,13 @@ The rows come from facts files under manuals/data; the notes of the rewards are 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import Any
 
-import yaml
-
-from scripts.tree import Tree
+from scripts.tree import Tree, yaml_document
 
 REWARDS = "manuals/data/miles-rewards.yaml"
 FILTER = "manuals/data/miles-zero-variance-filter.yaml"
 RECIPES = "manuals/data/miles-agent-recipes.yaml"
 _CODE = re.compile(r"(?<![`\w/-])(--[a-z][\w-]*|\\boxed(?:\{\})?|rm_type)(?![`\w/-])")
-
-
-@lru_cache(maxsize=16)
-def _parsed(text: str) -> Any:
-    return yaml.safe_load(text)
 
 
 def _code(text: str) -> str:
@@ -33,7 +24,7 @@ def _code(text: str) -> str:
 def builtin_rewards(tree: Tree) -> list[list[str]]:
     """Values of --rm-type: value, what it grades, what it returns, what it needs."""
     rows = [["`--rm-type`", "grades", "returns", "needs"]]
-    for entry in _parsed(tree.text(REWARDS))["rewards"]:
+    for entry in yaml_document(tree.text(REWARDS))["rewards"]:
         needs = _code(entry["needs"]) if entry["needs"] else "nothing"
         rows.append([f"`{entry['name']}`", _code(entry["grades"]), entry["returns"], needs])
     return rows
@@ -41,7 +32,7 @@ def builtin_rewards(tree: Tree) -> list[list[str]]:
 
 def reward_traps(tree: Tree) -> list[list[str]]:
     """What the graders do that their names do not say: value, trap. Needs a note in the facts."""
-    entries = [entry for entry in _parsed(tree.text(REWARDS))["rewards"] if entry.get("note")]
+    entries = [entry for entry in yaml_document(tree.text(REWARDS))["rewards"] if entry.get("note")]
     return [
         ["`--rm-type`", "what its name does not say"],
         *([f"`{entry['name']}`", _code(entry["note"])] for entry in entries),
@@ -51,7 +42,7 @@ def reward_traps(tree: Tree) -> list[list[str]]:
 def filter_paths(tree: Tree) -> list[list[str]]:
     """Import paths of the zero-variance filter: path, in August, in October."""
     rows = [["path", "Miles of 2026-08-21", "Miles of 2026-10-15"]]
-    for entry in _parsed(tree.text(FILTER))["paths"]:
+    for entry in yaml_document(tree.text(FILTER))["paths"]:
         module, _, name = entry["path"].rpartition(".")
         shown = f"`…{module.rpartition('.')[2]}.{name}`"
         rows.append([shown, entry["august"], entry["october"]])
@@ -61,7 +52,7 @@ def filter_paths(tree: Tree) -> list[list[str]]:
 def filter_metrics(tree: Tree) -> list[list[str]]:
     """Metrics that the filter writes: key, meaning, in August, in October."""
     rows = [["key", "meaning", "Miles of 2026-08-21", "Miles of 2026-10-15"]]
-    for entry in _parsed(tree.text(FILTER))["metrics"]:
+    for entry in yaml_document(tree.text(FILTER))["metrics"]:
         rows.append([f"`{entry['key']}`", entry["meaning"], entry["august"], entry["october"]])
     return rows
 
@@ -69,7 +60,7 @@ def filter_metrics(tree: Tree) -> list[list[str]]:
 def agent_recipes(tree: Tree) -> list[list[str]]:
     """Agent recipes of Miles: recipe, folder, what it does, for which task to start there."""
     rows = [["recipe", "folder", "what it does", "start there for"]]
-    for entry in _parsed(tree.text(RECIPES))["recipes"]:
+    for entry in yaml_document(tree.text(RECIPES))["recipes"]:
         rows.append([entry["name"], f"`{entry['folder']}`", entry["does"], entry["start_here"]])
     return rows
 

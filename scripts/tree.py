@@ -12,6 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 ROOT = Path(__file__).resolve().parent.parent
 _SKIPPED = {
     ".git",
@@ -69,6 +71,12 @@ class Tree:
 def toml(text: str) -> dict[str, Any]:
     """A TOML document, parsed once; nobody changes what it gives. tomllib.TOMLDecodeError."""
     return tomllib.loads(text)
+
+
+@lru_cache(maxsize=64)
+def yaml_document(data: bytes | str) -> Any:
+    """A YAML document, parsed once; nobody changes what it gives. yaml.YAMLError."""
+    return yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def tracked_files(root: Path) -> list[str]:
