@@ -188,7 +188,7 @@ def _lab_setup(lab: str, published: Sequence[str]) -> Setup:
         if entry["id"] in ("model", "data"):
             setup[entry["id"]] = entry["value"]
     if models := _models(published, str(setup.get("model", ""))):
-        setup["model"] = " and ".join(models)
+        setup["model"] = " and ".join(filter(None, (", ".join(models[:-1]), models[-1])))
     setup.setdefault("container", bool(setup.get("image")))
     return Setup(_text(setup, alone=None, clock=None), (("lab", lab),))
 

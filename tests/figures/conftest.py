@@ -76,6 +76,9 @@ seed = "default (1234)"
 [[run]]
 id = "large"
 differs = "Qwen3-4B, memory fraction 0.2"
+[[run]]
+id = "middle"
+differs = "Qwen3-1.7B, answers cut at 256 tokens"
 [[setting]]
 id = "model"
 value = "Qwen3-0.6B"
@@ -105,6 +108,13 @@ value = 119
 unit = "GB"
 printed = "119"
 section = "2.3"
+[[value]]
+id = "fit"
+run = ["plain", "middle", "large"]
+value = 4
+unit = "steps"
+printed = "4"
+section = "2.1"
 [[value]]
 id = "orphan"
 run = ""

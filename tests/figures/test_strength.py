@@ -80,6 +80,8 @@ def test_a_reported_run_with_another_model_has_that_model_in_its_badge(lab):
         lambda: reported.reported("paper", "killed"), lambda: reported.reported("paper", "first")
     )
     assert both.setup_text == "Qwen3-0.6B and Qwen3-4B, GB10, container, Miles 2026-10-15"
+    three = of(lambda: reported.reported("paper", "fit"))
+    assert three.setup_text.startswith("Qwen3-0.6B, Qwen3-1.7B and Qwen3-4B, GB10")
 
 
 def test_seeds_are_left_out_when_the_source_does_not_give_them(lab):
