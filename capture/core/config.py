@@ -54,7 +54,9 @@ class ModelConfig(Section):
     warm_steps: Count = Field(
         0, description="tiny model: supervised steps before the run, so that rewards are not all 0"
     )
-    seed: Count = Field(0, description="tiny model: seed of its weights")
+    seed: Count | None = Field(
+        None, description="tiny model: seed of its weights; unset: the run's seed"
+    )
 
 
 class TaskConfig(Section):
@@ -112,6 +114,9 @@ class EngineConfig(Section):
     )
     bucket_bytes: Positive = Field(
         536_870_912, description="largest flattened bucket of a publication"
+    )
+    exchange: Name | None = Field(
+        None, description="folder that the SGLang server reads new weights from; unset: temporary"
     )
     timeout: Annotated[float, Field(gt=0.0)] = Field(
         300.0, description="seconds a request may take"

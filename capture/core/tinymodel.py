@@ -53,8 +53,14 @@ def prepare(config: RunConfig, task: Task, folder: Path | str) -> Path:
 
 def facts_of(config: RunConfig) -> dict[str, Any]:
     """The settings that a tiny model depends on."""
-    own = config.model.model_dump(exclude={"path", "backend", "dtype", "device", "threads", "dropout"})
+    run = {"path", "backend", "dtype", "device", "threads", "dropout"}
+    own = {**config.model.model_dump(exclude=run), "seed": seed_of(config)}
     return {"model": own, "task": config.task.model_dump()}
+
+
+def seed_of(config: RunConfig) -> int:
+    """The seed of a tiny model's weights and demonstrations."""
+    return config.seed if config.model.seed is None else config.model.seed
 
 
 def write(config: RunConfig, task: Task, folder: Path | str) -> None:
@@ -62,7 +68,7 @@ def write(config: RunConfig, task: Task, folder: Path | str) -> None:
     folder = Path(folder)
     model = build(config, task)
     if config.model.warm_steps:
-        warm(model, task, steps=config.model.warm_steps, seed=config.model.seed)
+        warm(model, task, steps=config.model.warm_steps, seed=seed_of(config))
     part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
     shutil.rmtree(part, ignore_errors=True)
     model.save_pretrained(str(part))
@@ -98,7 +104,7 @@ def build(config: RunConfig, task: Task) -> Any:
         use_cache=True,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(own.seed)
+        torch.manual_seed(seed_of(config))
         model = getattr(transformers, classes[own.family] + "ForCausalLM")(settings)
     return model.to(torch.float32)
 

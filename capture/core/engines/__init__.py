@@ -19,7 +19,7 @@ def build(config: RunConfig, hf_dir: Path | str, *, eos_id: int, pad_id: int) ->
     eos_id, pad_id: the task's; ids that the folder's own configuration names end a response too.
     """
     if config.engine.kind == "sglang":
-        from .sglang_engine import SGLangEngine
+        from .sglang_engine import SGLangEngine, tensor_names
 
         return SGLangEngine(
             str(config.engine.url),
@@ -27,6 +27,9 @@ def build(config: RunConfig, hf_dir: Path | str, *, eos_id: int, pad_id: int) ->
             timeout=config.engine.timeout,
             refresh=config.engine.refresh,
             batch_size=config.engine.batch_size,
+            dtype=config.engine.dtype,
+            exchange=config.engine.exchange,
+            expected=tensor_names(hf_dir),
         )
     from .transformers_engine import TransformersEngine
 

@@ -8,6 +8,7 @@ takes the most probable token, and its log-probabilities are those of temperatur
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -95,8 +96,8 @@ class Engine(Protocol):
         """Take a stream of (HF name, tensor). The version holds once all have arrived.
 
         PublicationError for an unknown name, a wrong shape, a name twice, an older version, and
-        with strict for a tensor that did not come; the engine then has no version until a whole
-        load succeeds, and generates nothing.
+        with strict for a tensor that did not come. An engine whose weights were touched then has
+        no version until a whole load succeeds, and generates nothing.
         """
 
     def snapshot(self) -> None:
@@ -108,9 +109,7 @@ class Engine(Protocol):
     def compare(self, named: Mapping[str, Any] | None = None) -> list[Difference]:
         """Differences of the weights from `named`, or from the snapshot; exact."""
 
-    def score(
-        self, tokens: Sequence[int], prompt_len: int, temperature: float = 1.0
-    ) -> np.ndarray:
+    def score(self, tokens: Sequence[int], prompt_len: int, temperature: float = 1.0) -> np.ndarray:
         """Log-probabilities float32 [R] of the response tokens of one sample."""
 
     def abort(self) -> None:
@@ -141,6 +140,21 @@ def prompt_seeds(
         seen[tokens] = again + 1
         keys.append((seed, again, *tokens))
     return keys
+
+
+def check_version(held: int | None, wanted: int | None) -> int:
+    """The version that an engine holds. ContractError ("engine-version") where it is not wanted."""
+    if held is None:
+        raise ContractError("engine-version", "the engine's weights are of no one version")
+    if wanted is not None and wanted != held:
+        raise ContractError("engine-version", f"the engine holds version {held}, not {wanted}")
+    return held
+
+
+def digest(key: Sequence[int], sample: int) -> int:
+    """128 bits that depend on a prompt's key and the number of the sample, and on nothing else."""
+    text = ",".join(str(part) for part in (*key, sample)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=16).digest(), "little")
 
 
 def check_request(

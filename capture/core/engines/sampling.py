@@ -8,20 +8,18 @@ the logits; it changes a token only when a uniform number falls between two roun
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from ..errors import ContractError
+from . import base
 
 
 def uniforms(key: Sequence[int], sample: int, count: int) -> np.ndarray:
     """float64 [count] in [0, 1) for one sample of one request; a longer call begins the same."""
-    text = ",".join(str(part) for part in (*key, sample)).encode()
-    digest = hashlib.blake2b(text, digest_size=16).digest()
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little"))).random(count)
+    return np.random.Generator(np.random.Philox(key=base.digest(key, sample))).random(count)
 
 
 def logps(logits: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -58,7 +58,7 @@ class TransformersEngine:
         self._newest = version
         self._snapshot: dict[str, torch.Tensor] | None = None
         self._gate = Gate()
-        self._whole = threading.RLock()  # held by a call of generate; what a barrier waits for
+        self._whole = threading.Lock()  # held by a call of generate: one at a time
         self._abort = threading.Event()
 
     @classmethod
@@ -117,20 +117,28 @@ class TransformersEngine:
             top_k=top_k,
         )
         keys = base.prompt_seeds(prompts, seed)
-        rows = [(list(prompt), key, i) for prompt, key in zip(prompts, keys, strict=True)
-                for i in range(n)]  # fmt: skip
+        rows = [
+            (list(prompt), key, i)
+            for prompt, key in zip(prompts, keys, strict=True)
+            for i in range(n)
+        ]
         with self._whole:
             self._abort.clear()
-            if self._version is None or (version is not None and version != self._version):
-                raise ContractError(
-                    "engine-version", f"the engine holds version {self._version}, not {version}"
-                )
-            whole = self._gate.step() if self.refresh == "barrier" else nullcontext()
-            with whole, torch.no_grad():
-                found: list[Generation] = []
-                for start in range(0, len(rows), self.batch_size):
-                    batch = _Batch(self, rows[start : start + self.batch_size], max_new_tokens)
-                    found += batch.run(temperature=temperature, top_p=top_p, top_k=top_k)
+            # a step's turn comes after a load that is under way; a barrier keeps it to the end
+            with self._gate.step():
+                base.check_version(self._version, version)
+                if self.refresh == "barrier":
+                    return self._rows(rows, max_new_tokens, temperature, top_p, top_k)
+            return self._rows(rows, max_new_tokens, temperature, top_p, top_k)
+
+    def _rows(
+        self, rows: list[Any], longest: int, temperature: float, top_p: float, top_k: int
+    ) -> list[Generation]:
+        found: list[Generation] = []
+        with torch.no_grad():
+            for start in range(0, len(rows), self.batch_size):
+                batch = _Batch(self, rows[start : start + self.batch_size], longest)
+                found += batch.run(temperature=temperature, top_p=top_p, top_k=top_k)
         return found
 
     def _turn(self) -> Any:
@@ -181,9 +189,7 @@ class TransformersEngine:
         with self._gate.load():
             return self._weights.differences(expected)
 
-    def score(
-        self, tokens: Sequence[int], prompt_len: int, temperature: float = 1.0
-    ) -> np.ndarray:
+    def score(self, tokens: Sequence[int], prompt_len: int, temperature: float = 1.0) -> np.ndarray:
         """See `base.Engine.score`. One forward without cache and without padding."""
         if not 1 <= prompt_len < len(tokens):
             raise ContractError("engine-request", f"prompt_len {prompt_len} of {len(tokens)}")
@@ -230,9 +236,7 @@ class _Batch:
             if not self.alive or self.engine._ended:
                 break
             with self.engine._turn():
-                version = self.engine._version
-                if version is None:
-                    raise ContractError("engine-version", "a load failed during generation")
+                version = base.check_version(self.engine._version, None)
                 logits = self._forward()
             logp = sampling.logps(logits, temperature)
             chosen = sampling.pick(

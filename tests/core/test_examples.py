@@ -1,0 +1,170 @@
+"""The two example runs as a newcomer starts them, and what the kit makes of their logs.
+
+mechanics runs with three seeds, the first one with a stop and a resume in the middle.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = "capture/core/examples"
+SEEDS = (1, 2, 3)
+GAIN = 0.1  # reward on held-out prompts, last five steps against first five; issue 6
+CPU_SECONDS = 180  # a seed, processor time: wall time depends on what else the machine does
+EVALUATION = re.compile(r" - eval (\d+): \{'eval/arithmetic': ([\d.]+)[,}]")
+STEP = re.compile(r" - step (\d+): ")
+
+
+def start(*arguments: str, timeout: int = 1500) -> tuple[subprocess.CompletedProcess, float]:
+    """The finished process and its seconds of processor time, of children too."""
+    before = os.times()
+    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, check=False,
+    )  # fmt: skip
+    after = os.times()
+    used = (after.children_user - before.children_user) + (
+        after.children_system - before.children_system
+    )
+    return done, used
+
+
+def kit(*arguments: str) -> subprocess.CompletedProcess:
+    done, _ = start("capture/gpu/kit.py", *arguments)
+    return done
+
+
+@pytest.fixture(scope="module")
+def mechanics(tmp_path_factory) -> dict[int, dict]:
+    """What each seed's run left: folder, seconds, and the processes."""
+    runs = {}
+    for seed in SEEDS:
+        folder = tmp_path_factory.mktemp(f"mechanics{seed}")
+        save = folder / "run"
+        command = [
+            "-m", "capture.core", "run", f"{EXAMPLES}/mechanics.toml", "--seed", str(seed),
+            "--set", f"miles.save={save}", "--set", f"miles.save_hf={folder / 'hf'}",
+        ]  # fmt: skip
+        parts = [[]]
+        if seed == SEEDS[0]:
+            parts = [["--set", "miles.debug_exit_after_rollout=40"], ["--resume"]]
+        seconds, processes, exports = 0.0, [], []
+        began = time.perf_counter()
+        for extra in parts:
+            done, used = start(*command, *extra)
+            assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+            seconds += used
+            processes.append(done)
+            exports.append((folder / "hf").exists())
+        runs[seed] = {
+            "folder": save,
+            "hf": folder / "hf",
+            "seconds": seconds,
+            "wall": time.perf_counter() - began,
+            "processes": processes,
+            "exports": exports,
+            "log": (save / "run.log").read_text(),
+        }
+    return runs
+
+
+def held_out(log: str) -> list[float]:
+    """The reward on held-out prompts after each collection; the one before training is not in it.
+
+    An evaluation names the collection that it came after; the first, before any, says 0 as well.
+    """
+    found = [float(value) for _, value in EVALUATION.findall(log)]
+    return found[1:]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_reward_on_held_out_prompts_rises(mechanics, seed):
+    rewards = held_out(mechanics[seed]["log"])
+    assert len(rewards) == 80
+    first, last = sum(rewards[:5]) / 5, sum(rewards[-5:]) / 5
+    assert last - first >= GAIN, f"{first:.3f} to {last:.3f}"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_seed_stays_under_three_minutes_of_processor_time(mechanics, seed):
+    assert mechanics[seed]["seconds"] < CPU_SECONDS
+
+
+def test_the_stop_and_the_resume_lose_no_step_and_export_only_at_the_end(mechanics):
+    run = mechanics[SEEDS[0]]
+    assert "stopped on purpose" in run["processes"][0].stdout
+    assert "complete: 80 collections, 80 optimizer steps" in run["processes"][1].stdout
+    assert [int(step) for step in STEP.findall(run["log"])] == list(range(80))
+    assert run["exports"] == [False, True]
+    assert (run["hf"] / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_contract_records_hold(mechanics, seed):
+    done, _ = start(
+        "-m", "capture.core", "contract",
+        str(mechanics[seed]["folder"] / "training_contract_rank0.jsonl"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "80 records of 80 steps in 1 files: no problem" in done.stdout
+
+
+def test_the_kit_reads_the_logs(mechanics, tmp_path):
+    logs = [str(mechanics[seed]["folder"] / "run.log") for seed in SEEDS]
+    done = kit("summarize", logs[0])
+    assert done.returncode == 0, done.stderr
+    assert "80 steps, steps 0 to 79" in done.stdout
+    assert kit("health", logs[0]).returncode == 0
+    assert kit("compare", logs[1], logs[2]).returncode == 0
+    page = tmp_path / "report.html"
+    done = kit("report", *logs, "--output", str(page))
+    assert done.returncode == 0, done.stderr
+    assert "mechanics" in page.read_text()
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("two-ranks") / "run"
+    done, _ = start(
+        "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+        "-m", "capture.core", "run", f"{EXAMPLES}/two_ranks.toml",
+        "--set", f"miles.save={folder}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return folder
+
+
+def test_two_ranks_write_records_that_agree(two_ranks):
+    files = sorted(str(path) for path in two_ranks.glob("training_contract_rank*.jsonl"))
+    assert len(files) == 2
+    done, _ = start("-m", "capture.core", "contract", *files)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "16 records of 8 steps in 2 files: no problem" in done.stdout
+    ranks = [[json.loads(line) for line in Path(file).read_text().splitlines()] for file in files]
+    assert [len(records) for records in ranks] == [8, 8]
+
+
+def test_the_kit_reads_the_log_of_two_ranks(two_ranks, tmp_path):
+    log = str(two_ranks / "run.log")
+    done = kit("summarize", log)
+    assert done.returncode == 0, done.stderr
+    assert "8 steps, steps 0 to 7" in done.stdout
+    assert kit("health", log).returncode == 0
+    assert kit("report", log, "--output", str(tmp_path / "r.html")).returncode == 0
+
+
+def test_two_ranks_refuse_to_run_as_one():
+    done, _ = start("-m", "capture.core", "run", f"{EXAMPLES}/two_ranks.toml")
+    assert done.returncode == 2
+    assert "torchrun" in done.stderr
+    assert "Traceback" not in done.stderr
