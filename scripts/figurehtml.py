@@ -9,6 +9,8 @@ from typing import Any
 from scripts import figblocks
 from scripts.figblocks import FigureBlock
 
+_CODE = re.compile(r"`([^`]+)`")
+
 
 def anchor(figure_id: str, name: str) -> str:
     """The id under which a value of a figure is linked."""
@@ -50,11 +52,16 @@ def sentence(template: str, figure: Any, anchors: set[str]) -> str:
     return "".join(out)
 
 
+def cell(text: str) -> str:
+    """The text of a cell as HTML; what stands in back-ticks is code, as in a Markdown table."""
+    return _CODE.sub(r"<code>\1</code>", escape(text))
+
+
 def table(rows: list[list[str]]) -> str:
     """Heading row and body rows as an HTML table that scrolls on its own."""
-    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in rows[0])
+    head = "".join(f'<th scope="col">{cell(text)}</th>' for text in rows[0])
     body = "\n".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:]
+        "<tr>" + "".join(f"<td>{cell(text)}</td>" for text in row) + "</tr>" for row in rows[1:]
     )
     return (
         '<div class="fig-table" tabindex="0"><table class="fig-data" data-search-exclude>\n'

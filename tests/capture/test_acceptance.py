@@ -1,11 +1,13 @@
 """The verb `acceptance`: each stage that passes or fails, and a bundle whatever happens."""
 
 import hashlib
+import io
 import json
 import lzma
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -444,3 +446,80 @@ def test_lost_sight_wins_over_other_codes():
     assert acceptance.code_of(fine, True) == 2
     assert acceptance.code_of(fine, False) == 0
     assert acceptance.code_of([s._replace(verdict=stages.NOT_RUN) for s in fine], False) == 3
+
+
+# -- what the host of a reader can do --------------------------------------------------------------
+
+
+def test_a_closed_terminal_ends_no_stage(ready, monkeypatch):
+    """Every write to a terminal that is gone fails; the second run starts all the same."""
+
+    class Gone(io.TextIOBase):
+        def write(self, _text):
+            raise OSError(5, "Input/output error")
+
+        def flush(self):
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    monkeypatch.setattr(sys, "stdout", Gone())
+    about, code = protocol(ready)
+    assert (verdicts(about)["engine-death"], code) == ("passed", 0)
+
+
+def test_a_full_disk_is_one_line_that_names_it(ready, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(acceptance, "work", full)
+    args = kit.build_parser(("acceptance",)).parse_args(["acceptance", "--lab", str(ready.lab)])
+    assert acceptance.run(args) == 2
+    assert capsys.readouterr().err == "acceptance: no bundle: No space left on device\n"
+
+
+def test_a_run_that_store_could_not_write_leaves_no_half_of_a_folder(ready, monkeypatch):
+    def full(args):
+        half = Path(args.out) / f"out-{args.lab}" / args.run
+        half.mkdir(parents=True)
+        (half / "run.toml").write_text("x = 1\n")
+        raise OSError(28, "No space left on device", str(half))
+
+    monkeypatch.setattr(bundle.store, "store", full)
+    about, _ = protocol(ready)
+    assert "No space left" in about["unstored"][STEPS]
+    assert about["runs"] == []
+    assert bundlecheck.read(bundle_of(about)).runs() == []
+
+
+def test_a_clock_that_went_back_gives_no_seconds(lab):
+    one = plan(lab).death
+    lab.runs.mkdir(parents=True)
+    one.file("log").write_text("x\n")
+    ended = {"how": "killed", "by": "watchdog", "steps": 3, "verdict": "engine-dead"}
+    one.file("run.toml").write_text(tomlio.dumps({"ended": ended}))
+    said = f"2026-11-29T13:04:46Z {one.container}: engine-dead: its scheduler: stopped the run\n"
+    one.file("watchdog.log").write_text(said)
+    stopped = stages.utc("2026-11-29T13:04:46Z")
+    enginekill.write(one.file("engine-kill.json"), enginekill.Kill(stopped + 3600, 3, (7,)))
+    found = stages.of_death(one, "")
+    assert "seconds_to_stop" not in found.facts
+    assert found.reason == "stopped by the watchdog, engine-dead"
+
+
+def test_a_reason_of_several_lines_is_one_line_in_the_bundle():
+    row = stages.Stage("steps", stages.NOT_RUN, "docker:\n\x1b[31merror\x1b[0m").row()
+    assert row["reason"] == "docker: [31merror [0m"
+
+
+def test_help_and_dry_run_say_what_is_killed_and_how_long_it_takes(lab):
+    said = " ".join(lab.kit("acceptance", "--help", place=False).stdout.split())
+    for words in ("Only its own two containers are stopped", "A closed terminal ends nothing",
+                  "Nothing is sent anywhere", "is on here anyway"):  # fmt: skip
+        assert words in said
+    assert "at most 480 minutes for both runs" in lab.kit("acceptance", "--dry-run").stdout
+
+
+def test_a_failed_stage_says_how_to_run_it_anew(lab):
+    rows = [{"name": "steps", "verdict": "failed", "reason": "x"}]
+    text = acceptance.as_text({"stages": rows, "bundle": "b.zip", "sha256": "0"})
+    assert "to run steps anew: the same command with --again steps" in text

@@ -20,6 +20,8 @@ from mileskit.evidence import checksums
 from scripts import evidence_check
 from tests.capture.acceptlab import DEATH, STEPS, make_bundle
 
+pytestmark = pytest.mark.slow  # each packs or unpacks a run, or reads all of them
+
 LAB = "reader-h200"
 RUN = f"out-{LAB}/{STEPS}"
 
@@ -371,7 +373,7 @@ def test_another_schema_is_refused(whole, root, tmp_path, capsys, field, value, 
         (f"{RUN}/run.toml", b"a = " + b"[" * 50_000, "no TOML"),
         (f"{RUN}/run.toml", b"\xff", "no TOML"),
         (f"{RUN}/run.toml", b"schema = 1\n", "no [run] and [setup]"),
-        (f"{RUN}/run.toml", b'run = "x"\n[setup]\n', "no [run] and [setup]"),
+        (f"{RUN}/run.toml", b'run = "x"\n[setup]\n', "no 'run' of this form"),
         (f"out-{LAB}/{DEATH}/watchdog.log", b"", "holds nothing"),
     ],
 )

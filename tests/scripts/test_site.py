@@ -95,6 +95,12 @@ def test_text_of_a_figure_is_escaped(pages, figure):
     assert block.id in figurehtml.block(block, figure, "x.csv")
 
 
+def test_what_stands_in_back_ticks_is_code_in_a_made_table_too():
+    html = figurehtml.plain_table("x", [["a"], ["`--flag <N>` of `x`"], ["one ` alone"]], "t")
+    assert "<td><code>--flag &lt;N&gt;</code> of <code>x</code></td>" in html
+    assert "<td>one ` alone</td>" in html
+
+
 def test_a_listing_becomes_a_titled_block_and_a_table_a_table(repo, book):
     source = "# P\n\n```listing\nfile: a/b.log\ntitle: T\n---\nx…\n```\n\n```table\nid: t\n```\n"
     tree = repo(source, other=None)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from mileskit.acceptance import bundle, enginekill, stages
+from mileskit.acceptance import bundle, enginekill, recordcheck, stages
 from mileskit.acceptance.stages import FAILED, NOT_RUN, PASSED, Stage
 from mileskit.common import command, tomlio
 from mileskit.evidence import scrub, store
@@ -26,6 +26,11 @@ Run the protocol on this GPU and make one bundle of it. The stages are: a look a
 guarded run of 12 steps; a second run whose engine is killed once rollout 3 began, which the
 watchdog must stop; and the pauses of the heat guard, if any came. A stage that fails is recorded,
 and the bundle is made all the same. Started again, it runs only what is not over yet.
+
+Only its own two containers are stopped, and only the engine inside the second one is killed. Both
+runs need the whole GPU, one after the other, each for --limit-minutes at most. Ctrl+C stops the
+run and makes the bundle. A closed terminal ends nothing. Nothing is sent anywhere: the bundle is a
+file.
 """
 EPILOG = """\
 The runs are named PREFIX-steps and PREFIX-death, in LAB/runs. The bundle is a zip with the run
@@ -66,6 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     runner.add_place_arguments(parser)
     parser.set_defaults(heat_guard=True)
+    for action in parser._actions:
+        if action.dest == "heat_guard":
+            action.help = "is on here anyway; see --no-heat-guard"
     add = parser.add_argument
     add("--no-heat-guard", dest="heat_guard", action="store_false", help="never pause a hot run")
     add("--prefix", default="acceptance", help="beginning of the runs' names (%(default)s)")
@@ -102,11 +110,19 @@ def run(args: argparse.Namespace) -> int:
     except BlockingIOError:
         print(f"acceptance: another queue or protocol works in {plan.steps.lab}", file=sys.stderr)
         return 2
-    except OSError as error:
-        print(f"acceptance: {error.filename}: {error.strerror}", file=sys.stderr)
+    except (OSError, store.StoreError, ValueError) as error:
+        print(f"acceptance: no bundle: {cause(error)}", file=sys.stderr)
         return 2
     print(json.dumps(about, indent=1, ensure_ascii=False) if args.json else as_text(about))
     return code
+
+
+def cause(error: Exception) -> str:
+    """Why no bundle could be written, as one line."""
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return recordcheck.one_line(f"{where}{error.strerror or error}")
+    return recordcheck.one_line("; ".join(map(str, error.args[:3])))
 
 
 def plan_of(args: argparse.Namespace) -> Plan:
@@ -149,6 +165,8 @@ def dry_run(plan: Plan) -> int:
     print(f"# once rollout {plan.rollout} began; the watchdog must stop the run")
     print(shlex.join(enginekill.words(plan.death.engine, plan.death.container)))
     name = plan.lab_name or "reader-GPU"
+    longest = sum(spec.limit_s for spec in plan.specs) / 60
+    print(f"\n# -- at most {longest:g} minutes for both runs; nothing else is stopped or killed")
     print(f"\n# -- bundle\n# {plan.out or one.lab / f'{prefix(plan)}-{name}.zip'}")
     return code
 
@@ -301,5 +319,9 @@ def as_text(about: dict) -> str:
     width = max(len(row["name"]) for row in about["stages"])
     out = [f"{r['name']:{width}}  {r['verdict']:8}  {r['reason']}" for r in about["stages"]]
     out += [f"bundle  {about['bundle']}", f"sha256  {about['sha256']}"]
+    kinds = {stages.STEPS: "steps", stages.DEATH: "death"}
+    bad = [row for row in about["stages"] if row["name"] in kinds and row["verdict"] == FAILED]
+    for row in bad:
+        out.append(f"to run {row['name']} anew: the same command with --again {kinds[row['name']]}")
     out.append("look into it before you send it; a name it still holds: --word NAME")
     return "\n".join(out)

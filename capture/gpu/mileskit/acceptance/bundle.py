@@ -21,12 +21,13 @@ import io
 import json
 import os
 import re
+import shutil
 import stat
 import tempfile
 import zipfile
 from pathlib import Path
 
-from mileskit.acceptance import enginekill
+from mileskit.acceptance import enginekill, recordcheck
 from mileskit.evidence import checksums, scrub, store
 from mileskit.host.runspec import Spec
 
@@ -67,8 +68,11 @@ def stage_runs(folder: Path, lab: str, specs: list[Spec], words: list[str]) -> d
         try:
             store.store(arguments(folder, lab, spec, words))
         except (store.StoreError, ValueError, OSError) as error:
-            lines = [str(arg) for arg in error.args] or [str(error)]
-            unstored[spec.name] = scrubbed("; ".join(lines[:12]), words)
+            plain = isinstance(error, OSError)
+            lines = [str(error)] if plain else [str(arg) for arg in error.args]
+            reason = recordcheck.one_line("; ".join(lines[:12]))
+            unstored[spec.name] = scrubbed(reason, words)
+            shutil.rmtree(folder / f"out-{lab}" / spec.name, ignore_errors=True)
             keep_unstored(folder / "unstored" / spec.name, spec, words)
     for left in (folder / checksums.NAME, *folder.glob(".*.toml")):
         left.unlink(missing_ok=True)

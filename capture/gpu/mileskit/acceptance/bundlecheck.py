@@ -17,7 +17,7 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from mileskit.acceptance import bundle
+from mileskit.acceptance import bundle, enginekill, recordcheck
 from mileskit.acceptance.stages import FAILED, NAMES, NOT_RUN, PASSED
 from mileskit.common import tomlio
 
@@ -25,6 +25,7 @@ MIB = 1 << 20
 MOST_BYTES = 256 * MIB  # of the file, and of all members together
 MOST_MEMBERS = 200
 MOST_RATIO, RATIO_FROM = 200, MIB  # a text packs about twenty times smaller, a bomb a thousand
+LOGS_BYTES = 4096 * MIB  # of all logs together
 LOG_BYTES = 2048 * MIB  # of a log that is unpacked; the GB10 lab's log of a dead engine: 147 MB
 LOG_MEMORY = 64 * MIB  # of the decoder; `store` writes logs that need a quarter of it
 
@@ -45,6 +46,8 @@ SIZES = {
 """Form of a member's name -> its most bytes."""
 
 _FORMS = [(re.compile(form), size) for form, size in SIZES.items()]
+_ESCAPED = re.compile(r"\\u00[2-7][0-9a-fA-F]|\\/")
+OF_THE_LAB = ("lab.toml", bundle.ABOUT, "doctor.txt")  # files that lie beside the runs
 VERDICTS = (PASSED, FAILED, NOT_RUN)
 
 
@@ -81,11 +84,14 @@ def read(path: Path) -> Bundle:
     check_sums(files)
     about = parse_about(files[bundle.ABOUT])
     check_folders(files, about["lab"])
+    unpacked = 0
     for name, data in files.items():
         if name.endswith("/run.log.xz"):
-            check_log(name, data)
-        elif name.endswith("/run.toml"):
-            check_toml(name, data)
+            unpacked += check_log(name, data)
+        else:
+            check_text(name, data)
+        if unpacked > LOGS_BYTES:
+            raise BundleError(f"the logs unpack to more than {LOGS_BYTES} bytes together")
     del files[bundle.SUMS]
     return Bundle(about, files)
 
@@ -181,6 +187,9 @@ def parse_about(data: bytes) -> dict:
     for row in rows:
         if row.get("verdict") not in VERDICTS or not isinstance(row.get("reason"), str):
             raise BundleError(f"{bundle.ABOUT}: stage {row['name']}: no verdict with a reason")
+    bad = recordcheck.first_bad(about)
+    if bad is not None:
+        raise BundleError(f"{bundle.ABOUT}: holds {bad[:80]!a}, no plain line of text")
     return about
 
 
@@ -192,13 +201,18 @@ def check_folders(files: dict[str, bytes], lab: str) -> None:
             raise BundleError(f"member {name}: the bundle is of the lab {lab}")
         if first == f"out-{lab}" and rest.count("/") == 1:
             run = rest.partition("/")[0]
+            if run in OF_THE_LAB:
+                raise BundleError(f"run {run}: is the name of a file of the lab")
             for needed in ("run.log.xz", "run.toml"):
                 if f"out-{lab}/{run}/{needed}" not in files:
                     raise BundleError(f"run {run}: has no {needed}")
 
 
-def check_log(name: str, data: bytes) -> None:
-    """An xz file that unpacks within the limits; nothing is kept. Raises BundleError."""
+def check_log(name: str, data: bytes) -> int:
+    """The bytes of an xz file that unpacks within the limits; nothing is kept.
+
+    Raises BundleError.
+    """
     done = 0
     decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=LOG_MEMORY)
     try:
@@ -216,11 +230,46 @@ def check_log(name: str, data: bytes) -> None:
         raise BundleError(f"member {name}: cannot be unpacked: {error}") from None
     if decoder.unused_data:
         raise BundleError(f"member {name}: has bytes behind the packed log")
+    return done
+
+
+def check_text(name: str, data: bytes) -> None:
+    """A member that is no log: texts of the kit are UTF-8, and what is JSON or TOML can be read.
+
+    A JSON member spells no plain character as an escape: the scrubber reads bytes, and a key that
+    is spelled so would pass it. The watchdog's log may hold what a command of its reader printed.
+    Raises BundleError.
+    """
+    kind = name.rpartition("/")[2]
+    if kind == "watchdog.log" or kind == bundle.SUMS:
+        return
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        wanted = {".json": "JSON", ".toml": "TOML"}.get(Path(kind).suffix, "UTF-8 text")
+        raise BundleError(f"member {name}: no {wanted}: holds bytes that are not UTF-8") from None
+    if kind.endswith(".toml"):
+        check_toml(name, data)
+    if ".json" in kind and _ESCAPED.search(text):
+        raise BundleError(f"member {name}: spells a plain character as an escape")
+    if kind == enginekill.RECORD and enginekill.parse_record(text) is None:
+        raise BundleError(f"member {name}: no record of a kill")
+    if kind.endswith(".gpu-samples.jsonl"):
+        for number, line in enumerate(text.splitlines(), 1):
+            if not is_object(line):
+                raise BundleError(f"member {name}: line {number} is no JSON object")
+
+
+def is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def check_toml(name: str, data: bytes) -> None:
     """TOML. Raises BundleError."""
     try:
         tomlio.loads(data.decode("utf-8"))
-    except (tomlio.TomlError, UnicodeDecodeError) as error:
+    except (tomlio.TomlError, UnicodeDecodeError, RecursionError) as error:
         raise BundleError(f"member {name}: no TOML ({str(error)[:120]})") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shlex
 from collections.abc import Callable
@@ -182,7 +183,16 @@ def write(path: Path, kill: Kill) -> None:
 
 def read(path: Path) -> Kill | None:
     """The kill of a file, None when it has none that can be read."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        said = json.loads(path.read_text(encoding="utf-8"))
-        return Kill(float(said["at"]), int(said["rollout"]), tuple(map(int, said["pids"])))
+    with contextlib.suppress(OSError, ValueError):
+        return parse_record(path.read_text(encoding="utf-8"))
+    return None
+
+
+def parse_record(text: str) -> Kill | None:
+    """The kill of a record's text, None when it holds anything else, or anything more."""
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        said = json.loads(text)
+        kill = Kill(float(said["at"]), int(said["rollout"]), tuple(map(int, said["pids"])))
+        if said.keys() == set(Kill._fields) and math.isfinite(kill.at):
+            return kill
     return None

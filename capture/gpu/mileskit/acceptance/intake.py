@@ -10,17 +10,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mileskit.acceptance import bundle, bundlecheck, labrecord
+from mileskit.acceptance import bundle, bundlecheck, labrecord, recheck, recordcheck
 from mileskit.acceptance.bundlecheck import Bundle, BundleError
+from mileskit.acceptance.stages import Stage
 from mileskit.common import tomlio
 from mileskit.evidence import checksums, runinfo, scrub, store
 from mileskit.log import logsource
 
 DESCRIPTION = """\
 Check a bundle of `acceptance` (names, sizes, links, checksums, schema), pass every text through
-the scrubber once more, compute each summary anew from its log, and lay the runs down as
-ROOT/out-LAB with a lab.toml made from their records. A lab that is there is never changed.
-Nothing of the bundle is started, and nothing is laid down unless all of it is fine.
+the scrubber once more, compute each summary, and the verdict of each run and stage, anew from the
+logs, and lay the runs down as ROOT/out-LAB with a lab.toml made from their records. A lab
+that is there is never changed. Nothing of the bundle is started, and nothing is laid down unless
+all of it is fine.
 """
 EPILOG = """\
 exit codes:
@@ -28,7 +30,7 @@ exit codes:
   2  bad usage, a bundle that is refused (one line says why), or a lab that exists already
   3  the bundle holds no stored run
 """
-KEPT = ("doctor.txt", bundle.ABOUT)  # go beside the lab.toml
+LONGEST_NAME = 100
 
 
 class IntakeError(Exception):
@@ -82,26 +84,35 @@ def lay_down(found: Bundle, args: argparse.Namespace) -> dict:
     """Build the lab beside its place and rename it into it; what was done."""
     root = Path(args.out) if args.out else store.default_root()
     lab = args.lab or found.about["lab"]
-    if not store.NAME.fullmatch(lab):
-        raise IntakeError(f"--lab {lab!r}: only letters, digits, dots, hyphens, underscores")
+    if not store.NAME.fullmatch(lab) or len(lab) > LONGEST_NAME:
+        raise IntakeError(
+            f"--lab {lab[:80]!a}: only letters, digits, dots, hyphens, underscores, at most "
+            f"{LONGEST_NAME}"
+        )
+    if not recordcheck.plain(args.title):
+        raise IntakeError(f"--title {args.title[:80]!a}: one plain line is needed")
     place = root / f"out-{lab}"
     if place.exists() or place.is_symlink():
         raise IntakeError(f"{place} exists already; a lab is never overwritten, give another --lab")
     if not root.is_dir():
         raise IntakeError(f"{root}: no such folder")
+    twins = [path.name for path in root.glob("out-*") if path.name.lower() == place.name.lower()]
+    if twins:
+        raise IntakeError(f"{twins[0]} exists already, and differs from {lab} in capitals alone")
     if not found.runs():
         raise NoRun(f"holds no stored run: {unstored(found)}")
     checksums.read(root)  # an unreadable list is found before anything is in place
     # a hidden folder on the same disk, so that the rename is one step
     with tempfile.TemporaryDirectory(prefix=f".intake-{lab}-", dir=root) as name:
         work = Path(name)
-        masks, rows = build(found, lab, args, work)
+        masks, rows, stages = build(found, lab, args, work)
         report = {
             "lab": lab,
             "folder": str(place),
             "runs": rows,
             "masks": masks,
-            "stages": found.about["stages"],
+            "stages": [stage.row() for stage in stages],
+            "differ": recheck.differ(found.about["stages"], stages),
             "laid_down": not args.dry_run,
         }
         if not args.dry_run:
@@ -121,8 +132,8 @@ def unstored(found: Bundle) -> str:
     return "; ".join(map(str, reasons or stages))[:400]
 
 
-def build(found: Bundle, lab: str, args, work: Path) -> tuple[int, list[dict]]:
-    """Fill work/out-LAB; (masks that were still needed, a row for each run)."""
+def build(found: Bundle, lab: str, args, work: Path) -> tuple[int, list[dict], list[Stage]]:
+    """Fill work/out-LAB; (masks that were still needed, a row for each run, the stages anew)."""
     start = f"out-{found.about['lab']}/"
     given = work / "given"
     for name, data in found.files.items():
@@ -141,44 +152,64 @@ def build(found: Bundle, lab: str, args, work: Path) -> tuple[int, list[dict]]:
     (place / "lab.toml").write_text(tomlio.dumps(first), encoding="utf-8")
     for name in found.runs():
         store.store(arguments(given, work, lab, name, args.word))
-    runs = {name: tomlio.load(place / name / "run.toml") for name in found.runs()}
+    runs = {name: judged(recheck.Stored(place, name)) for name in found.runs()}
+    said = {name: drafts[name].get("ended", {}).get("verdict") for name in runs}
+    doctor = found.files.get("doctor.json", b"")
+    stages = recheck.rows(found.about["stages"], place, list(runs), doctor)
     stated = {name: stated_setup(place / name, run) for name, run in runs.items()}
     document = labrecord.document(lab, args.title or title(runs), runs, stated)
     text = scrub.scrub_bytes(tomlio.dumps(document).encode("utf-8"), args.word)
     (place / "lab.toml").write_bytes(text)
-    for name in KEPT:
-        if name in found.files:
-            (place / name).write_bytes(scrub.scrub_bytes(found.files[name], args.word))
+    about = {**found.about, "stages": [stage.row() for stage in stages], "runs": list(runs)}
+    kept = {bundle.ABOUT: (json.dumps(about, indent=1, ensure_ascii=False) + "\n").encode("utf-8")}
+    if "doctor.txt" in found.files:
+        kept["doctor.txt"] = found.files["doctor.txt"]
+    for name, data in kept.items():
+        (place / name).write_bytes(scrub.scrub_bytes(data, args.word))
     rows = [
         {
             "name": name,
             "steps": run["ended"]["steps"],
             "how": run["ended"]["how"],
             "verdict": run["ended"]["verdict"],
+            "said": said[name],
             "same_summary": same_summary(given / name, place / name),
         }
         for name, run in runs.items()
     ]
     before = sum(counted(tomlio.load(given / name / "run.toml")) for name in runs)
-    return masks + sum(map(counted, runs.values())) - before, rows
+    return masks + sum(map(counted, runs.values())) - before, rows, stages
+
+
+def judged(run: recheck.Stored) -> dict:
+    """The stored record, with the verdict that its log gives here. Raises IntakeError."""
+    document = tomlio.load(run.file("run.toml"))
+    ended = document["ended"]
+    if ended["how"] == "finished" and ended["partial"]:
+        asked = document["run"]["num_rollout"]
+        raise IntakeError(f"run {run.name}: its record says finished, its log holds "
+                          f"{ended['steps']} of {asked} steps")  # fmt: skip
+    ended["verdict"] = recheck.verdict(run, ended["how"])
+    run.file("run.toml").write_text(tomlio.dumps(document), encoding="utf-8")
+    return document
 
 
 def draft_of(record: Path, draft: Path, words: list[str]) -> tuple[dict, int]:
     """Write a stored record, scrubbed, as a draft that `store` takes; its tables, and the masks."""
     document = tomlio.load(record)
+    recordcheck.check(record.parent.name, document)
     for table in ("schema", "settings", "environment"):
         document.pop(table, None)
-    own = document.get("run", {})
-    if not isinstance(own, dict) or not isinstance(document.get("setup"), dict):
-        raise IntakeError(f"run {record.parent.name}: its record has no [run] and [setup]")
-    if own.get("overrides"):
-        raise IntakeError(f"run {record.parent.name}: its record overrides what its log says")
     for name in ("lab", "name"):
-        own.pop(name, None)
+        document["run"].pop(name, None)
     out = io.BytesIO()
     masks = scrub.scrub(io.BytesIO(tomlio.dumps(document).encode("utf-8")), out, words)
     draft.write_bytes(out.getvalue())
-    return tomlio.load(draft), sum(mask.count for mask in masks)
+    try:
+        return tomlio.load(draft), sum(mask.count for mask in masks)
+    except tomlio.TomlError:
+        why = "its record holds a secret in the name of a field"
+        raise IntakeError(f"run {record.parent.name}: {why}") from None
 
 
 def arguments(given: Path, work: Path, lab: str, name: str, words: list[str]):
@@ -234,7 +265,10 @@ def as_text(report: dict) -> str:
     for row in report["runs"]:
         same = "" if row["same_summary"] else ", summary differs from the bundle's and is new"
         steps = f"{row['steps']} steps, {row['how']}, verdict {row['verdict']}"
+        if row["said"] != row["verdict"]:
+            steps += f" by its log (the bundle says {row['said']})"
         out.append(f"run {row['name']}: {steps}{same}")
+    out += report["differ"]
     out.append(f"{report['masks']} masks were still needed")
     if not report["laid_down"]:
         return "\n".join([*out, f"{report['folder']} would be laid down"])

@@ -92,6 +92,12 @@ def say(text: str) -> None:
         print(f"{stamp} {text}", file=sys.stderr, flush=True)
 
 
+def show(text: str, stream=None) -> None:
+    """A line as it is, on standard output or `stream`; a terminal that is gone is no trouble."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=stream, flush=True)
+
+
 class Child:
     """A helper process that writes into a file of its own."""
 

@@ -17,7 +17,7 @@ import miles_grpo
 from mileskit.common import command, kitfiles
 from mileskit.guard import verdicts
 from mileskit.host import containers, rundraft, runfacts, runlive, runspec
-from mileskit.host.runlive import Outcome, say
+from mileskit.host.runlive import Outcome, say, show
 from mileskit.host.runspec import Spec, SpecError
 from mileskit.log import logsource
 from mileskit.summary import pauses, summarize
@@ -179,7 +179,7 @@ def traps(spec: Spec, capability: str | None) -> list[miles_grpo.Found]:
 def refuse(found: list[miles_grpo.Found]) -> int:
     """Print the traps; 2 when one refuses, else 0."""
     for one in found:
-        print(f"run: {one.severity} {one.id}: {one.text}", file=sys.stderr)
+        show(f"run: {one.severity} {one.id}: {one.text}", sys.stderr)
     return 2 if any(one.severity == miles_grpo.REFUSED for one in found) else 0
 
 
@@ -263,11 +263,11 @@ def capability() -> str | None:
 def announce(spec: Spec, image: str) -> None:
     """Print the commands that are about to run."""
     out = shlex.quote(str(spec.file("log")))
-    print(f"{runspec.shell(runspec.run_words(spec, image))} > {out} 2>&1", flush=True)
+    show(f"{runspec.shell(runspec.run_words(spec, image))} > {out} 2>&1")
     if spec.checks:
-        print(runspec.shell(runspec.watchdog_words(spec)), flush=True)
+        show(runspec.shell(runspec.watchdog_words(spec)))
     if spec.heat_guard:
-        print(runspec.shell(runspec.heat_words(spec, spec.file("heat-guard.stop"))), flush=True)
+        show(runspec.shell(runspec.heat_words(spec, spec.file("heat-guard.stop"))))
 
 
 # -- its end ---------------------------------------------------------------------------------------
