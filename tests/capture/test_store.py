@@ -13,6 +13,8 @@ from mileskit.common import tomlio
 from mileskit.evidence import checksums, runinfo, scrub, store
 from mileskit.summary import summarize, wrongcolumns
 
+pytestmark = pytest.mark.slow  # each packs or unpacks a run, or reads all of them
+
 ROOT = Path(__file__).resolve().parents[2]
 LAB = ROOT / "capture/gpu/out-h200-miles"
 RUNS = sorted(path.parent.name for path in LAB.glob("*/run.toml"))

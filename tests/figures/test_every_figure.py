@@ -115,6 +115,7 @@ def test_one_quantity_has_one_number_on_all_pages():
     assert registry.quantity_conflicts() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("narrow", [False, True], ids=["wide", "narrow"])
 @pytest.mark.parametrize("figure_id", drawn())
 def test_no_text_is_cut_off(figure_id, narrow):
@@ -127,6 +128,7 @@ def test_no_text_is_cut_off(figure_id, narrow):
         assert bottom <= height, text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("narrow", [False, True], ids=["wide", "narrow"])
 @pytest.mark.parametrize("figure_id", drawn())
 def test_no_two_texts_overlap(figure_id, narrow):
@@ -135,6 +137,7 @@ def test_no_two_texts_overlap(figure_id, narrow):
         assert apart, (one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("narrow", [False, True], ids=["wide", "narrow"])
 @pytest.mark.parametrize("figure_id", drawn())
 def test_text_is_large_enough_to_read(figure_id, narrow):
@@ -144,12 +147,14 @@ def test_text_is_large_enough_to_read(figure_id, narrow):
     assert min(entry[5] for entry in found) * scale >= 11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure_id", drawn())
 def test_a_narrow_figure_is_half_as_wide(figure_id):
     wide, narrow = (float(texts(figure_id, which)[0].split()[2]) for which in (False, True))
     assert (wide, narrow) == (518.4, 259.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure_id", drawn())
 def test_a_drawing_is_the_same_bytes_each_time(figure_id):
     first = svg(figure_id, True)
@@ -157,6 +162,7 @@ def test_a_drawing_is_the_same_bytes_each_time(figure_id):
     assert registry.build(figure_id).svg(narrow=True) == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure_id", drawn())
 def test_the_two_variants_share_no_id(figure_id):
     names = [set(re.findall(r'\bid="([^"]+)"', svg(figure_id, narrow))) for narrow in (False, True)]
@@ -167,6 +173,7 @@ def test_the_two_variants_share_no_id(figure_id):
             assert reference in ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure_id", drawn())
 def test_a_drawing_has_no_fixed_colour(figure_id):
     assert not re.search(r"[:\"]\s*#[0-9a-fA-F]{3}", svg(figure_id, False))

@@ -9,6 +9,8 @@ import pytest
 from scripts import evidence_check
 from scripts.tree import ROOT
 
+pytestmark = pytest.mark.slow  # each packs or unpacks a run, or reads all of them
+
 LAB = "capture/gpu/out-h200-miles"
 LIST = "capture/gpu/EVIDENCE.sha256"
 RUNS = sorted(path.parent.name for path in (ROOT / LAB).glob("*/run.toml"))
