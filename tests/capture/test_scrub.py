@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from mileskit.evidence import scrub
 from mileskit.evidence.scrub_rules import RULES
 
+pytestmark = pytest.mark.slow  # many made-up secrets, each scrubbed
+
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = sorted((ROOT / "capture/gpu").glob("out-*/*/run.log.xz"))
 DICT = re.compile(rb" - (?:critic-)?(?:step|rollout|perf|eval|multi_turn) [0-9]+: \{")

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from scripts import check_reported
 
+pytestmark = pytest.mark.slow  # each reads every published value again
+
 ROOT = Path(__file__).resolve().parents[2]
 REPORTED = Path("capture/gpu/out-gb10/reported.toml")
 TEXT = (ROOT / REPORTED).read_text(encoding="utf-8")
