@@ -13,51 +13,25 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from olmo_core.distributed.utils import get_local_tensor
 from olmo_core.optim import SkipStepOptimizer
 
 from . import collective, models, scoring
 from .config import RunConfig
 from .errors import CheckpointError, ContractError
 from .hook import PackTrainModule, PackWork, Recorder, StepContext
-from .objective import ObjectiveConfig, Terms, pack_inputs
-from .packing import Denominators, Pack, Plan, StepPlan, plan
+from .keptweights import KeptWeights
+from .objective import ObjectiveConfig, pack_inputs
+from .packing import Pack, Plan, plan
 from .samples import Collection, Sample, check_active_inputs
 from .schedule import check_rate, rate_of
-from .verdict import BeforeStep, Scores, check_finite, digest
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StepResult:
-    """One completed optimizer step, as this rank saw it. Terms are sums, not means."""
-
-    collection: int
-    step_in_collection: int  # from 0
-    step: int  # completed optimizer steps of the run, this one included; the new policy version
-    trained_version: int  # policy version of the weights that it started from
-    consumed_version: int  # oldest behaviour version of its samples
-    local_objective: float  # the mean over ranks is `objective`
-    objective: float
-    gradient_norm: float  # global, before clipping
-    lr_used: float
-    lr_next: float
-    seconds: float
-    denominators: Denominators
-    plan: StepPlan
-    accumulation: int  # forwards and backwards of this rank, fillers too
-    sample_indexes: tuple[int, ...]  # of this rank's samples in the collection
-    local_terms: Terms
-    terms: Terms  # over all ranks
-    anchor: Scores  # trainer-policy log-probabilities of this rank's samples
-    scored: bool  # the anchor came from the standalone pass
-    scoring_reason: str
-    comparison: scoring.Comparison | None  # of both forwards, over all ranks
+from .skipstep import averages, check_stepped, set_averages
+from .stepresult import StepResult
+from .verdict import BeforeStep, Scores, check_finite, check_tokens, digest
 
 
 class CoreActor:
@@ -109,7 +83,7 @@ class CoreActor:
             dropout=config.model.dropout,
         )
         self._step = 0
-        self._reference: list[torch.Tensor] | None = None
+        self._reference: KeptWeights | None = None
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -127,7 +101,7 @@ class CoreActor:
         self.module._attach_trainer(self._recorder)
         self._step = 0
         if self.objective.kl_coef:
-            self._reference = [tensor.clone() for tensor in self._local()]
+            self._reference = KeptWeights(self.module.model)
 
     def close(self) -> None:
         """Leave the process group, if this actor made it."""
@@ -194,14 +168,9 @@ class CoreActor:
 
     def train_state(self) -> dict[str, Any]:
         """What Core saves neither with the model nor with the optimizer: step and averages."""
-        rolling = None
-        if isinstance(self._ready().optim, SkipStepOptimizer):
-            rolling = {name: [float(v) for v in values] for name, values in self._rolling().items()}
-        return {
-            "global_step": self._step,
-            "lr_next": self.lr_next,
-            "rolling": rolling,
-        }
+        kept = averages(self._ready().optim)
+        rolling = {name: [float(v) for v in values] for name, values in kept.items()} or None
+        return {"global_step": self._step, "lr_next": self.lr_next, "rolling": rolling}
 
     def load_train_state(self, state: Mapping[str, Any]) -> None:
         """Continue after `state`. Call it when Core has loaded model and optimizer.
@@ -223,12 +192,12 @@ class CoreActor:
                 raise CheckpointError(
                     "the checkpoint lacks the averages of the skip-step optimizer"
                 )
-            self._set_rolling(
-                {
-                    name: [torch.tensor(v, device=self.module.device) for v in values]
-                    for name, values in kept.items()
-                }
-            )
+            device = self.module.device
+            kept = {
+                name: [torch.tensor(v, device=device) for v in values]
+                for name, values in kept.items()
+            }
+            set_averages(optim, kept)
         self._step = self._recorder.global_step = step
 
     # -- scoring ---------------------------------------------------------------------------------
@@ -239,7 +208,8 @@ class CoreActor:
         reference: under the first policy instead of the present one.
         """
         with collective.guard("inputs"):
-            self._check_tokens(samples)
+            self._ready()
+            check_tokens(samples, self.hf_config)
             missing = -len(samples) % self.world_size
             padded = [*samples, *[samples[-1]] * missing] if samples else []
             layout = plan(
@@ -269,20 +239,13 @@ class CoreActor:
                 check_finite("non-finite-score", samples[index], logps)
         return found
 
-    @contextlib.contextmanager
-    def _weights_of(self, reference: bool) -> Iterator[None]:
-        """The reference policy's weights in the model, then the present ones again, bitwise."""
+    def _weights_of(self, reference: bool) -> contextlib.AbstractContextManager[None]:
+        """The reference policy's weights in the model while it is open, or nothing."""
         if not reference:
-            yield
-            return
+            return contextlib.nullcontext()
         if self._reference is None:
             raise ContractError("reference", "objective.kl_coef is 0: no reference policy is kept")
-        present = [tensor.clone() for tensor in self._local()]
-        try:
-            _fill(self._local(), self._reference)
-            yield
-        finally:
-            _fill(self._local(), present)
+        return self._reference.in_place()
 
     # -- training --------------------------------------------------------------------------------
 
@@ -299,8 +262,9 @@ class CoreActor:
         """
         samples = collection.samples
         with collective.guard("inputs"):
+            self._ready()
             check_active_inputs(samples)
-            self._check_tokens(samples)
+            check_tokens(samples, self.hf_config)
             if len(samples) != self.config.samples_per_collection:
                 raise ContractError(
                     "collection-size",
@@ -355,9 +319,9 @@ class CoreActor:
             lr_used = check_rate(
                 module.scheduler, module.optim.param_groups, self.rate, self._step + 1
             )
-        rolling = self._rolling()
+        kept = averages(module.optim)
         self._recorder.global_step = self._step + 1
-        before = BeforeStep(self, packs, samples, scored if decision.compare else None)
+        before = BeforeStep(self, packs, samples, scored, compare=decision.compare)
         module.on_gradients = self._on_gradients
         module.before_step = before
         try:
@@ -367,20 +331,20 @@ class CoreActor:
         except BaseException:
             # the optimizer has not run, or the run is over: leave nothing for a later step
             self._recorder.global_step = self._step
-            self._set_rolling(rolling)
+            set_averages(module.optim, kept)
             module.zero_grads()
             module.settle()
             raise
         finally:
             module.on_gradients = module.before_step = None
-        self._check_stepped(lr_used)
+        with collective.guard("optimizer-step"):
+            check_stepped(module.optim, lr_used, self._step + 1)
         module.zero_grads()
         self._step += 1
         self.scoring.advance()
         if self.after_step is not None:
             self.after_step(self._step, self.named_parameters())
         own = tuple(index for pack in packs for index in pack.sample_indexes)
-        trained = before.logps
         return StepResult(
             collection=collection.index,
             step_in_collection=number,
@@ -399,7 +363,7 @@ class CoreActor:
             sample_indexes=own,
             local_terms=before.local_terms,
             terms=before.terms,
-            anchor={index: (trained if scored is None else scored)[index] for index in own},
+            anchor=before.anchor,
             scored=scored is not None,
             scoring_reason=decision.reason,
             comparison=before.comparison,
@@ -410,41 +374,9 @@ class CoreActor:
     ) -> Any:
         return pack_inputs(pack, samples, old_logp=scored, ref_logp=ref, device=self.module.device)
 
-    def _check_stepped(self, lr_used: float) -> None:
-        """Raise on every rank unless every rank's optimizer took the step, at this rate."""
-        optim = self.module.optim
-        with collective.guard("optimizer-step"):
-            skipped = float(optim.step_skipped) if isinstance(optim, SkipStepOptimizer) else 0.0
-            if skipped != 0.0:
-                raise ContractError(
-                    "optimizer-skip", f"Core's optimizer skipped optimizer step {self._step + 1}"
-                )
-            for index, group in enumerate(optim.param_groups):
-                if not math.isclose(float(group["lr"]), lr_used, rel_tol=1e-9):
-                    raise ContractError(
-                        "learning-rate",
-                        f"group {index} stepped with {float(group['lr'])!r}, not {lr_used!r}",
-                    )
-
     def _on_gradients(self) -> None:
         if self.on_gradients is not None:
             self.on_gradients(self._step + 1, self.named_parameters())
-
-    def _check_tokens(self, samples: Sequence[Sample]) -> None:
-        if not samples:
-            raise ContractError("empty-batch", "no sample")
-        words, longest = self.hf_config.vocab_size, self.hf_config.max_position_embeddings
-        for sample in samples:
-            if len(sample.tokens) > longest:
-                raise ContractError(
-                    "length",
-                    f"sample {sample.sample_id}: {len(sample.tokens)} tokens, the model takes"
-                    f" {longest}",
-                )
-            if int(sample.tokens.max()) >= words:
-                raise ContractError(
-                    "token", f"sample {sample.sample_id}: token {sample.tokens.max()} of {words}"
-                )
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -452,22 +384,6 @@ class CoreActor:
         if self.module is None:
             raise ContractError("actor", "init has not been called")
         return self.module
-
-    def _local(self) -> list[torch.Tensor]:
-        """This rank's part of every parameter, without gradient, the model's own memory."""
-        return [get_local_tensor(p.detach()) for p in self._ready().model.parameters()]
-
-    def _rolling(self) -> dict[str, list[torch.Tensor]]:
-        """The losses and norms by which a skip-step optimizer judges a step; {} for others."""
-        optim = self._ready().optim
-        if not isinstance(optim, SkipStepOptimizer):
-            return {}
-        return {"losses": list(optim._losses), "grad_norms": list(optim._grad_norms)}
-
-    def _set_rolling(self, kept: Mapping[str, list[torch.Tensor]]) -> None:
-        if kept:
-            self.module.optim._losses = list(kept["losses"])
-            self.module.optim._grad_norms = list(kept["grad_norms"])
 
 
 def _read(folder: Path | str) -> tuple[Any, dict[str, torch.Tensor]]:
@@ -482,9 +398,3 @@ def _one_process_is_fine() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         yield
-
-
-@torch.no_grad()
-def _fill(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
-    for target, value in zip(targets, values, strict=True):
-        target.copy_(value)

@@ -6,13 +6,16 @@ The schema is `contractschema`'s; what records must fulfil beyond their shape is
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import lzma
 import os
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -48,10 +51,11 @@ def path_for(save: str | Path, rank: int) -> Path:
 
 @dataclass(slots=True)
 class Line:
-    """One line of a file: a record, or what is wrong with it.
+    """One line of a file: a record, or what is wrong with it, or both where only the digest is.
 
     number: from 1. problem: one sentence, or None. notes: keys that this schema does not know.
-    sealed: whether the line carries a digest, and it is right.
+    sealed: whether the line carries a digest, and it is right. A record with a problem shows
+    which fields were changed; nothing else may be done with it.
     """
 
     number: int
@@ -65,36 +69,43 @@ class Line:
 def read(path: str | Path) -> Iterator[Line]:
     """Yield every line of a file, bad ones too, without holding the file. Blank lines are skipped.
 
-    Reads plain, .gz and .xz. Raises OSError when the file cannot be opened or decompressed.
+    Reads plain text, gzip and xz, whatever the name says. Raises OSError, with the file's name,
+    when it cannot be opened or decompressed.
     """
-    path = Path(path)
-    with _opened(path) as stream:
-        number = 0
-        while raw := stream.readline(LONGEST_LINE + 1):
-            number += 1
-            if len(raw) > LONGEST_LINE:
-                yield Line(number, problem=f"longer than {LONGEST_LINE} bytes")
-                return
-            if not raw.strip():
-                continue
-            yield parse_line(raw, number)
+    number = 0
+    try:
+        with Path(path).open("rb") as file, _decompressed(file) as stream:
+            while raw := stream.readline(LONGEST_LINE + 1):
+                number += 1
+                if len(raw) > LONGEST_LINE:
+                    yield Line(number, problem=f"longer than {LONGEST_LINE} bytes")
+                    return
+                if raw.strip():
+                    yield parse_line(raw, number)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        if getattr(error, "filename", None):
+            raise
+        raise OSError(errno.EIO, f"{error} (after line {number})", str(path)) from None
 
 
-def _opened(path: Path) -> BinaryIO:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rb")
-    if path.suffix == ".xz":
-        return lzma.open(path, "rb")
-    return path.open("rb")
+def _decompressed(file: BufferedReader) -> BinaryIO:
+    head = file.peek(6)
+    if head.startswith(b"\x1f\x8b"):
+        return gzip.GzipFile(fileobj=file)
+    if head.startswith(b"\xfd7zXZ\0"):
+        return lzma.LZMAFile(file)
+    return file
 
 
 def parse_line(raw: bytes, number: int = 1) -> Line:
     """Parse one line of bytes, its newline included; a line without one was cut while written."""
     if not raw.endswith(b"\n"):
+        return Line(number, problem=_cut(raw), check="truncated")
+    if raw.startswith(b"\xef\xbb\xbf"):
         return Line(
             number,
-            problem=f"ends after {len(raw)} bytes without a newline: cut while it was written",
-            check="truncated",
+            problem="begins with a byte order mark: save the file as UTF-8 without one",
+            check="json",
         )
     try:
         document = json.loads(
@@ -104,9 +115,15 @@ def parse_line(raw: bytes, number: int = 1) -> Line:
         return Line(number, problem=f"byte {error.start} is not UTF-8", check="json")
     except (ValueError, RecursionError) as error:
         text = str(error) or type(error).__name__
+        if "integer string conversion" in text:
+            text = "a number of thousands of digits"
         return Line(number, problem=f"not JSON: {text}", check="json")
     if not isinstance(document, dict):
-        return Line(number, problem=f"holds a {type(document).__name__}, no object", check="json")
+        return Line(
+            number,
+            problem=f"holds a {type(document).__name__}, no object; one record stands on a line",
+            check="json",
+        )
     try:
         return from_document(document, number)
     except RecursionError:
@@ -117,21 +134,48 @@ def from_document(document: dict, number: int = 1) -> Line:
     """Check a parsed object against the schema and its digest. Unknown keys become notes."""
     seal = document.get("digest")
     if document.get("schema") != SCHEMA or isinstance(document.get("schema"), bool):
-        shown = repr(document["schema"]) if "schema" in document else "missing"
-        return Line(number, problem=f"schema: {shown}, this program reads {SCHEMA}", check="schema")
+        return Line(number, problem=_other_schema(document), check="schema")
+    broken = None
     if seal is not None and seal != digest(document):
-        return Line(
-            number,
-            problem=f"digest: {seal!r} is not that of the record, {digest(document)!r}",
-            check="digest",
-        )
+        broken = f"{_shown(seal)} is not that of the record, {digest(document)!r}"
     bare = {key: value for key, value in document.items() if key != "digest"}
     notes: list[str] = []
     try:
         record = _validated(bare, notes)
     except ValidationError as error:
-        return Line(number, problem=_one_error(error), check="schema", notes=notes)
+        problem = _one_error(error) + ("; the digest does not fit either" if broken else "")
+        return Line(number, problem=problem, check="schema", notes=notes)
+    if broken:
+        return Line(number, record, problem=broken, check="digest", notes=notes)
     return Line(number, record, notes=notes, sealed=seal is not None)
+
+
+def _cut(raw: bytes) -> str:
+    if not raw.strip(b"\0"):
+        return f"{len(raw)} zero bytes: the disk lost what was written here"
+    if b"\r" in raw:
+        return "lines end in a carriage return alone: a newline must end them"
+    return f"ends after {len(raw)} bytes without a newline: cut while it was written"
+
+
+def _other_schema(document: dict) -> str:
+    wanted = [
+        info.alias or name
+        for name, info in TrainingRecord.model_fields.items()
+        if info.is_required()
+    ]
+    shown = _shown(document["schema"]) if "schema" in document else "missing"
+    has = [name for name in wanted if name in document]
+    which = "all" if len(has) == len(wanted) else ", ".join(has) or "none"
+    return (
+        f"schema: {shown}, this program reads {SCHEMA}; of the {len(wanted)} fields that it needs"
+        f" the line has {which}"
+    )
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _validated(document: dict, notes: list[str]) -> TrainingRecord:
@@ -154,10 +198,9 @@ def _validated(document: dict, notes: list[str]) -> TrainingRecord:
 def _one_error(error: ValidationError) -> str:
     rows = [row for row in error.errors() if row["type"] != "extra_forbidden"]
     row = rows[0]
-    text = f"{_place(row['loc'])}: {row['msg']}"
+    text = f"{_place(row['loc']) or 'a key'}: {row['msg']}"
     if row["type"] != "missing":
-        shown = repr(row["input"])
-        text += f", not {shown if len(shown) <= 80 else shown[:77] + '...'}"
+        text += f", not {_shown(row['input'])}"
     return text + (f" (and {len(rows) - 1} more)" if len(rows) > 1 else "")
 
 
@@ -228,9 +271,11 @@ class ContractWriter:
                     moved.append(raw)
                     continue
                 line = parse_line(raw, number)
-                if line.record is None:
+                if line.problem is not None:
                     raise ContractError(
-                        "contract-file", f"{self.path}:{number}: {line.problem}; it cannot go on"
+                        "contract-file",
+                        f"{self.path}:{number}: {line.check}: {line.problem};"
+                        " a run cannot go on from it",
                     )
                 if line.record.step > completed_step:
                     moved.append(raw)

@@ -16,8 +16,11 @@ from .histogram import BINS
 
 SCHEMA = 2
 
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
+LARGEST = 2**53 - 1
+"""Of whole numbers; every JSON reader holds these exactly."""
+
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Weight = Annotated[float, Field(ge=0.0)]
 
 

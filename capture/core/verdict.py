@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,7 +28,11 @@ Scores = Mapping[int, np.ndarray]  # sample index to log-probabilities [R], nats
 
 
 class BeforeStep:
-    """The verdict between backward and optimizer, the same on every rank."""
+    """The verdict between backward and optimizer, the same on every rank.
+
+    scored: the anchor that a standalone pass gave for the samples of the collection, or None when
+    this training forward is the anchor. compare: both forwards are there, and must agree.
+    """
 
     def __init__(
         self,
@@ -36,8 +40,11 @@ class BeforeStep:
         packs: Sequence[Pack],
         samples: Sequence[Sample],
         scored: Scores | None,
+        *,
+        compare: bool,
     ) -> None:
         self.actor, self.packs, self.samples, self.scored = actor, packs, samples, scored
+        self.compare = compare
         self.outputs: Sequence[PackOutput] = ()
         self.comparison: scoring.Comparison | None = None
 
@@ -49,6 +56,10 @@ class BeforeStep:
         for pack, output in zip(self.packs, self.outputs, strict=True):
             self.logps.update(pack.scatter(output.logps.float().cpu().numpy()))
             self.local_terms = self.local_terms + output.terms
+        # the policy before any update of this collection: in a later step of it the training
+        # forward has moved on, and its distance from the engine is learning as well as drift
+        source = self.logps if self.scored is None else self.scored
+        self.anchor = {index: source[index] for index in self.logps}
         self.local_objective = float(sum(float(output.loss) for output in self.outputs))
         self._finite()
         self._reduce()
@@ -60,7 +71,8 @@ class BeforeStep:
                 raise ContractError(
                     "score-drift",
                     f"mean |log-probability difference| from the engine to the trainer is"
-                    f" {self.drift:.4g} nats, at most {limit:g} allowed",
+                    f" {self.drift:.4g} nats a token, scoring.max_mean_drift = {limit:g} allows no"
+                    " more",
                 )
 
     def _finite(self) -> None:
@@ -76,18 +88,15 @@ class BeforeStep:
 
     def _reduce(self) -> None:
         """One sum and one maximum over ranks for everything that is global."""
-        anchor = self.logps
         own = scoring.Comparison(0, 0.0, 0.0)
-        if self.scored is not None:
+        if self.compare:
             masks = {index: self.samples[index].loss_mask for index in self.logps}
-            own = scoring.compare(
-                {index: self.scored[index] for index in self.logps}, self.logps, masks
-            )
+            own = scoring.compare(self.anchor, self.logps, masks)
         gap = tokens = 0.0
-        for index in anchor:
+        for index, anchor in self.anchor.items():
             sample = self.samples[index]
             active = sample.loss_mask
-            difference = np.abs(anchor[index].astype(np.float64) - sample.behaviour_logp)[active]
+            difference = np.abs(anchor.astype(np.float64) - sample.behaviour_logp)[active]
             gap += float(difference.sum())
             tokens += len(difference)
         local = [self.local_objective, gap, tokens, own.tokens, own.mean_abs * own.tokens]
@@ -102,7 +111,7 @@ class BeforeStep:
         self.objective = float(sums[0]) / self.actor.world_size
         self.drift = float(sums[1] / sums[2])
         self.terms = Terms(sums[len(local) :], maxima[1:])
-        if self.scored is not None:
+        if self.compare:
             compared = int(sums[3])
             self.comparison = scoring.Comparison(
                 compared, float(sums[4]) / max(compared, 1), float(maxima[0])
@@ -141,8 +150,29 @@ def digest(samples: Sequence[Sample], layout: Plan) -> str:
 
 
 def check_finite(check: str, sample: Sample, logps: np.ndarray) -> None:
+    """Raise ContractError when an active token's log-probability, of [R], is not finite."""
     wrong = np.flatnonzero(sample.loss_mask & ~np.isfinite(logps))
     if len(wrong):
         raise ContractError(
             check, f"sample {sample.sample_id}: {logps[wrong[0]]} at response position {wrong[0]}"
         )
+
+
+def check_tokens(samples: Sequence[Sample], hf_config: Any) -> None:
+    """Raise ContractError for no sample, one too long for the model, or an unknown token id."""
+    if not samples:
+        raise ContractError("empty-batch", "no sample")
+    words, longest = hf_config.vocab_size, hf_config.max_position_embeddings
+    for sample in samples:
+        if len(sample.tokens) > longest:
+            raise ContractError(
+                "length",
+                f"sample {sample.sample_id}: {len(sample.tokens)} tokens, the model's"
+                f" max_position_embeddings is {longest}",
+            )
+        if int(sample.tokens.max()) >= words:
+            raise ContractError(
+                "token",
+                f"sample {sample.sample_id}: token id {sample.tokens.max()}, the model's"
+                f" vocab_size is {words}",
+            )

@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from zlib import error as ZlibError
 
 from . import contract, verifychecks
 from .contract import FILE_NAME, TrainingRecord
 
 SHOWN = 40
-"""Problems printed; JSON output holds all of them."""
+"""Problems printed; JSON output holds more of them."""
+
+KEPT = 10_000
+"""Problems, and unknown fields of a file, that a report holds; more are only counted."""
 
 UNCHECKED_ALWAYS = (
     "seconds: only that they are not negative",
     "the size of the diagnostics' values: only that they fit together",
+    "thirds beside each other: no record says which positions were active",
 )
 
 
@@ -41,7 +43,7 @@ class Problem:
 
     def __str__(self) -> str:
         step = "" if self.step is None else f"step {self.step}: "
-        return f"{self.file}:{self.line}: {step}{self.check}: {self.detail}"
+        return _printable(f"{self.file}:{self.line}: {step}{self.check}: {self.detail}")
 
 
 @dataclass(slots=True)
@@ -52,6 +54,7 @@ class Report:
     records: int = 0
     steps: int = 0
     problems: list[Problem] = field(default_factory=list)
+    further: int = 0  # problems that were only counted
     notes: list[str] = field(default_factory=list)
     not_checked: list[str] = field(default_factory=list)
 
@@ -59,6 +62,13 @@ class Report:
     def exit_code(self) -> int:
         """0 fine, 1 wrong, 3 nothing inspected."""
         return 1 if self.problems else 0 if self.records else 3
+
+    def add(self, problem: Problem) -> None:
+        """Hold a problem, or count it when there are many."""
+        if len(self.problems) < KEPT:
+            self.problems.append(problem)
+        else:
+            self.further += 1
 
     def plain(self) -> dict:
         """For `--json`."""
@@ -79,7 +89,7 @@ class _File:
 
     def problem(self, line: int, record: TrainingRecord | None, check: str, detail: str) -> None:
         step, rank = (None, None) if record is None else (record.step, record.rank)
-        self.report.problems.append(Problem(self.name, line, step, rank, check, detail))
+        self.report.add(Problem(self.name, line, step, rank, check, detail))
 
     def records(self) -> Iterator[TrainingRecord]:
         before: TrainingRecord | None = None
@@ -89,7 +99,7 @@ class _File:
         for line in contract.read(self.path):
             self.line = line.number
             for note in line.notes:
-                if note not in self._known_notes:
+                if note not in self._known_notes and len(self._known_notes) < KEPT:
                     self._known_notes.add(note)
                     self.report.notes.append(f"{self.name}:{line.number}: unknown field {note}")
             record = line.record
@@ -99,8 +109,9 @@ class _File:
                 self.unreadable.add((before.step if before else 0) + bad)
                 continue
             self.report.records += 1
-            self.unsealed += not line.sealed
-            found = [*verifychecks.record_checks(record)]
+            self.unsealed += not line.sealed and not line.problem
+            found = [(line.check, line.problem)] if line.problem else []
+            found += verifychecks.record_checks(record)
             if before is None:
                 self._first(line.number, record, bad)
             else:
@@ -242,11 +253,8 @@ def run(args: argparse.Namespace) -> int:
             paths.append(path)
     try:
         report = verify(paths)
-    except (OSError, EOFError, lzma.LZMAError, ZlibError) as error:
-        where = getattr(error, "filename", None) or ", ".join(map(str, paths))
-        print(
-            f"{where}: cannot be read: {getattr(error, 'strerror', None) or error}", file=sys.stderr
-        )
+    except OSError as error:
+        print(f"{error.filename}: cannot be read: {error.strerror}", file=sys.stderr)
         return 2
     if args.json:
         print(json.dumps(report.plain(), indent=1))
@@ -260,17 +268,23 @@ def run(args: argparse.Namespace) -> int:
 def _print(report: Report) -> None:
     for problem in report.problems[:SHOWN]:
         print(problem)
-    if len(report.problems) > SHOWN:
-        print(f"... and {len(report.problems) - SHOWN} more; --json lists all")
-    for note in report.notes:
-        print(f"note: {note}")
-    for text in report.not_checked:
-        print(f"not checked: {text}")
-    count = len(report.problems)
+    count = len(report.problems) + report.further
+    if count > SHOWN:
+        print(f"... and {count - SHOWN} more; --json lists up to {KEPT}")
+    for kind, texts in (("note", report.notes), ("not checked", report.not_checked)):
+        for text in texts[:SHOWN]:
+            print(_printable(f"{kind}: {text}"))
+        if len(texts) > SHOWN:
+            print(f"{kind}: ... and {len(texts) - SHOWN} more")
     print(
         f"{report.records} records of {report.steps} steps in {len(report.files)} files:"
         f" {'no problem' if not count else f'{count} problem' + 's' * (count > 1)}"
     )
+
+
+def _printable(text: str) -> str:
+    """One line without control characters: names in a file may hold anything."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,19 +7,14 @@ no torch and recompute everything that a record says twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from . import histogram
-from .contractschema import LengthSegment, Segment, TrainingRecord
-
-Found = Iterator[tuple[str, str]]
+from .contractschema import TrainingRecord
+from .verifyhistogram import Found, error_checks
 
 OBJECTIVE_TOLERANCE = 1e-5
 """Of the largest local value. Ranks add in float32, in an order that the collective decides."""
-
-SUM_TOLERANCE = 1e-9
-"""Relative, for means that were reduced in float64."""
 
 NORM_TOLERANCE = 1e-4
 """Relative, for norms that were taken in float32."""
@@ -32,7 +27,7 @@ def record_checks(record: TrainingRecord) -> Found:
     yield from _denominators(record)
     yield from _objectives(record)
     yield from _versions(record)
-    yield from _errors(record)
+    yield from error_checks(record)
     if record.diagnostics is not None:
         yield from _diagnostics(record)
 
@@ -158,107 +153,6 @@ def _versions(record: TrainingRecord) -> Found:
             "versions",
             f"consumed {versions.consumed} is {lag} steps old; {versions.allowed_lag} allowed",
         )
-
-
-def _errors(record: TrainingRecord) -> Found:
-    table = record.probability_error
-    if tuple(table.bounds) != histogram.BOUNDS:
-        yield "histogram", f"bounds {table.bounds} are not the fixed ones {list(histogram.BOUNDS)}"
-        return
-    thirds = [(f"thirds.{name}", getattr(table.thirds, name)) for name in histogram.THIRDS]
-    fields = type(table.lengths).model_fields
-    lengths = [
-        (f"lengths.{info.alias}", getattr(table.lengths, name)) for name, info in fields.items()
-    ]
-    for name, segment in (("all", table.all), *thirds, *lengths):
-        yield from _segment(name, segment)
-    if table.all.tokens != record.counts.global_active_tokens:
-        yield (
-            "histogram",
-            f"{table.all.tokens} observations, global_active_tokens"
-            f" {record.counts.global_active_tokens}",
-        )
-    for group, parts in (("thirds", thirds), ("lengths", lengths)):
-        yield from _partition(group, table.all, [segment for _, segment in parts])
-    responses = sum(segment.responses for _, segment in lengths)
-    if responses != record.counts.global_samples:
-        yield (
-            "histogram",
-            f"{responses} responses in the length buckets, global_samples"
-            f" {record.counts.global_samples}",
-        )
-    for (name, segment), high in zip(lengths, (*histogram.LENGTH_BOUNDS, math.inf), strict=True):
-        most = segment.responses * high if segment.responses else 0
-        if not segment.responses <= segment.tokens <= most:
-            yield (
-                "histogram",
-                f"{name}: {segment.tokens} active tokens in {segment.responses} responses",
-            )
-
-
-def _segment(name: str, segment: Segment | LengthSegment) -> Found:
-    counts, total = segment.counts, sum(segment.counts)
-    if segment.tokens != total:
-        yield "histogram", f"{name}: tokens {segment.tokens}, the counts add up to {total}"
-        return
-    given = [key for key in ("mean", "max", "upper") if getattr(segment, key) is not None]
-    if not total:
-        if given:
-            yield "histogram", f"{name}: {', '.join(given)} without observations"
-        return
-    if len(given) < 3:
-        lacking = [key for key in ("mean", "max", "upper") if key not in given]
-        yield "histogram", f"{name}: no {', '.join(lacking)} for {total} observations"
-        return
-    for quantile, fraction in histogram.QUANTILES.items():
-        value, expected = (
-            getattr(segment.upper, quantile),
-            histogram.quantile_upper(counts, fraction),
-        )
-        if value != expected:
-            yield (
-                "quantile",
-                f"{name}.upper.{quantile} is {_bound(value)}, the counts say {_bound(expected)}",
-            )
-    top = max(index for index, count in enumerate(counts) if count)
-    if int(histogram.bin_of([segment.max])[0]) != top:
-        yield (
-            "histogram",
-            f"{name}: max {segment.max} is not in the highest bin that is filled, {top}",
-        )
-    low, high = histogram.mean_bounds(counts)
-    slack = SUM_TOLERANCE * max(segment.mean, low)
-    if not low - slack <= segment.mean <= min(high, segment.max) + slack:
-        yield (
-            "histogram",
-            f"{name}: mean {segment.mean}, the counts allow {low} to {min(high, segment.max)}",
-        )
-
-
-def _bound(value: float | None) -> str:
-    return "null (above 1.0)" if value is None else repr(value)
-
-
-def _partition(group: str, whole: Segment, parts: Sequence[Segment]) -> Found:
-    added = [sum(column) for column in zip(*(part.counts for part in parts), strict=True)]
-    if added != list(whole.counts):
-        where = next(i for i, (a, b) in enumerate(zip(added, whole.counts, strict=True)) if a != b)
-        yield (
-            "histogram",
-            f"{group}: bin {where} adds up to {added[where]}, all has {whole.counts[where]}",
-        )
-    filled = [part for part in parts if part.max is not None]
-    if not filled or whole.max is None:
-        return
-    if max(part.max for part in filled) != whole.max:
-        yield "histogram", f"{group}: largest max {max(p.max for p in filled)}, all has {whole.max}"
-    means = [(part.tokens, part.mean) for part in filled if part.mean is not None]
-    tokens = sum(n for n, _ in means)
-    if whole.mean is None or not tokens:
-        return
-    mean = sum(n * value for n, value in means) / tokens
-    if not math.isclose(mean, whole.mean, rel_tol=SUM_TOLERANCE, abs_tol=1e-300):
-        yield "histogram", f"{group}: means add up to {mean}, all has {whole.mean}"
 
 
 def _diagnostics(record: TrainingRecord) -> Found:
@@ -399,7 +293,7 @@ def all_ranks_checks(records: Sequence[TrainingRecord]) -> Found:
             for terms in zip(*(record.auxiliary for record in records), strict=True)
         ]
     for name, values in groups:
-        mean = math.fsum(value.local for value in values) / len(values)
+        mean = math.fsum(value.local / len(values) for value in values)
         size = max(abs(value.local) for value in values)
         if abs(mean - values[0].global_) > OBJECTIVE_TOLERANCE * size:
             yield (

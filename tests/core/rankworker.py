@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import olmo_core.distributed.parallel as parallel
 import torch
+from olmo_core.distributed.utils import get_local_tensor
 from tiny import collection, lopsided, settings, tiny
 
 from capture.core import collective
@@ -70,7 +71,7 @@ def gradients(layout: str, data: Collection, *, local: bool, pack_tokens=None) -
 def learn(layout: str, **changes) -> dict:
     actor = actor_of(layout, schedule__kind="linear", **changes)
     scores = actor.score(collection(9).samples[:7])
-    shards = [tuple(p.shape) for p in actor._local()]
+    shards = [tuple(get_local_tensor(p).shape) for p in actor.named_parameters().values()]
     results = []
     for number in range(2):
         for result in actor.steps(collection(number), actor.optimizer_step):

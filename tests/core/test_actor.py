@@ -164,8 +164,11 @@ def test_a_collection_of_another_size_is_refused():
 
 
 def test_an_actor_without_weights_says_so():
-    with pytest.raises(ContractError, match="init"):
-        CoreActor(settings()).named_parameters()
+    actor = CoreActor(settings())
+    for call in (actor.named_parameters, lambda: actor.score(DATA.samples),
+                 lambda: actor.train(DATA, 0)):  # fmt: skip
+        with pytest.raises(ContractError, match="actor: init has not been called"):
+            call()
 
 
 def test_ranks_that_torchrun_did_not_start_are_refused():
@@ -236,6 +239,32 @@ def test_a_trainer_far_from_its_engine_stops_the_step():
         actor.train(DATA, 0)
     assert caught.value.check == "score-drift"
     assert same(before, snapshot(actor))
+
+
+def test_the_drift_of_a_later_step_is_that_of_the_anchor_and_not_of_what_was_learned():
+    """The engine is exact; after step 1 the training forward is far from it, and must be."""
+    actor = actor_of(**TWO_STEPS, scoring__max_mean_drift=1e-4)
+    scores = actor.score(DATA.samples)
+    exact = [
+        dataclasses.replace(sample, behaviour_logp=logps)
+        for sample, logps in zip(DATA.samples, scores, strict=True)
+    ]
+    results = actor.train(Collection(exact, 0), 0)
+    assert abs(results[1].terms["ppo_kl"]) > 1e-3
+    assert results[1].terms["abs_diff_max"] < 1e-4
+
+
+def test_the_drift_of_a_later_step_is_still_judged():
+    actor = actor_of(**TWO_STEPS, scoring__max_mean_drift=0.1)
+    samples = [
+        dataclasses.replace(sample, behaviour_logp=logps + (0.5 if number >= 4 else 0.0))
+        for number, (sample, logps) in enumerate(
+            zip(DATA.samples, actor.score(DATA.samples), strict=True)
+        )
+    ]
+    with pytest.raises(ContractError, match=r"is 0\.5 nats a token, scoring.max_mean_drift = 0\.1"):
+        actor.train(Collection(samples, 0), 0)
+    assert actor.optimizer_step == 1
 
 
 def test_a_score_that_is_not_finite_is_refused():

@@ -220,7 +220,7 @@ def test_no_line_at_all_raises(data):
     if data.draw(st.booleans()):
         raw = raw.replace(b"1", data.draw(st.binary(max_size=3)))
     line = parse_line(raw)
-    assert (line.record is None) == (line.problem is not None)
+    assert (line.record is None) == (line.problem is not None and line.check != "digest")
 
 
 @pytest.mark.parametrize("value", ["[" * 900 + "]" * 900, "1e999", '"\\ud800"', "1" * 6000])
@@ -238,6 +238,67 @@ def test_unknown_fields_do_not_hide_a_wrong_known_one():
     line = only(json.dumps(document))
     assert line.record is None
     assert line.problem.startswith("seconds: ")
+
+
+def test_a_wrong_digest_is_a_problem_and_the_record_is_there_to_be_looked_at():
+    document = {**ONE[0].plain(), "seconds": 99.0}
+    line = only(json.dumps(document))
+    assert (line.check, line.sealed, line.record.seconds) == ("digest", False, 99.0)
+    assert line.problem == f"{document['digest']!r} is not that of the record, {digest(document)!r}"
+    line = only(json.dumps({**document, "seconds": "x"}))
+    assert (line.check, line.record) == ("schema", None)
+    assert line.problem.startswith("seconds: ")
+    assert line.problem.endswith("not 'x'; the digest does not fit either")
+
+
+@pytest.mark.parametrize("place", [("step",), ("counts", "accumulation")])
+def test_a_whole_number_that_readers_would_round_is_refused(place):
+    document = ONE[0].plain()
+    table = document if len(place) == 1 else document[place[0]]
+    table[place[-1]] = 2**53
+    problem = only(json.dumps(document)).problem
+    assert problem.startswith(".".join(place) + ": Input should be less than or equal to")
+    table[place[-1]] = 10**400
+    assert len(only(json.dumps(document)).problem) < 300
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"\xef\xbb\xbf{}\n", "begins with a byte order mark"),
+        (b"\0" * 4096, "4096 zero bytes"),
+        (b'{"schema":2}\r{"schema":2}\r', "carriage return alone"),
+        (b'{"schema":2,"seconds":' + b"9" * 6000 + b"}\n", "a number of thousands of digits"),
+        (b"[{}]\n", "holds a list, no object; one record stands on a line"),
+        (b'{"rank":0,"step":1,"samples":8}\n', "that it needs the line has rank, step"),
+        (b'{"samples":8}\n', "schema: missing, this program reads 2; of the 14 fields that it"),
+        (b'{"schema":3}\n', "needs the line has none"),
+    ],
+)
+def test_a_file_that_something_else_wrote_is_told_what_it_is(raw, text):
+    assert text in parse_line(raw).problem
+
+
+def test_crlf_changes_nothing():
+    line = parse_line(ONE[0].line().encode() + b"\r\n")
+    assert (line.record, line.sealed) == (ONE[0], True)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+def test_a_cut_archive_names_its_file_and_how_far_it_went(tmp_path, pack):
+    path = tmp_path / "training_contract_rank0.jsonl.gz"
+    path.write_bytes(pack("".join(r.line() + "\n" for r in ONE).encode())[:-30])
+    with pytest.raises(OSError, match=r"\(after line \d\)") as caught:
+        list(read(path))
+    assert caught.value.filename == str(path)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, bytes])
+def test_what_a_file_holds_counts_and_not_its_suffix(tmp_path, pack):
+    for suffix in ("", ".gz", ".xz"):
+        path = tmp_path / f"training_contract_rank0.jsonl{suffix}"
+        path.write_bytes(pack("".join(r.line() + "\n" for r in ONE).encode()))
+        assert [line.record for line in read(path)] == ONE
 
 
 def test_a_record_without_a_digest_is_read_and_not_sealed():
@@ -360,6 +421,14 @@ def test_a_resume_over_a_damaged_line_is_refused_and_changes_nothing(tmp_path):
     with pytest.raises(ContractError, match=":1: schema"):
         ContractWriter(path, rank=0, world_size=2, completed_step=1)
     assert path.read_bytes() == before
+
+
+def test_a_resume_over_a_changed_record_is_refused(tmp_path):
+    path = tmp_path / "f"
+    write(path, ONE[:2])
+    path.write_text(path.read_text().replace('"seconds":0.5', '"seconds":0.75', 1))
+    with pytest.raises(ContractError, match=":1: digest: "):
+        ContractWriter(path, rank=0, world_size=2, completed_step=2)
 
 
 def test_a_closed_writer_says_so(tmp_path):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from contract_records import records
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from capture.core import verify
 from capture.core.contract import digest
-from capture.core.histogram import quantile_upper
+from capture.core.histogram import ErrorHistogram, quantile_upper
 
 STEPS = 4
 SHARED_FOLDER = {
@@ -53,13 +54,15 @@ def report_of(folder, by_rank, ranks=None):
     return verify.verify(write(folder, by_rank, ranks))
 
 
-def leaves(value, place=()):
+def leaves(value, place=(), *, every=False):
+    """Places of the values of a record; of a list the first, a middle and the last, or every."""
     if isinstance(value, dict) and value:
         for key, part in value.items():
-            yield from leaves(part, (*place, key))
+            yield from leaves(part, (*place, key), every=every)
     elif isinstance(value, list) and value and place[-1] != "not_covered":
-        for key, part in enumerate(value):
-            yield from leaves(part, (*place, key))
+        chosen = range(len(value)) if every else sorted({0, len(value) // 2, len(value) - 1})
+        for key in chosen:
+            yield from leaves(value[key], (*place, key), every=every)
     else:
         yield place
 
@@ -225,7 +228,8 @@ def test_one_rank_alone_still_shows_most_fields(tmp_path):
 def test_any_change_of_any_field_of_any_line_is_found(tmp_path, data):
     rank = data.draw(st.integers(0, 1))
     index = data.draw(st.integers(0, STEPS - 1))
-    place = data.draw(st.sampled_from([p for p in leaves(VALID[rank][index]) if p != ("digest",)]))
+    places = [p for p in leaves(VALID[rank][index], every=True) if p != ("digest",)]
+    place = data.draw(st.sampled_from(places))
     old = get(VALID[rank][index], place)
     new = data.draw(
         st.one_of(
@@ -411,6 +415,80 @@ def test_the_mean_over_ranks_is_the_global_objective(tmp_path):
             lines[rank][0]["policy"] = {"local": local, "global": value}
             lines[rank][0] = seal(lines[rank][0])
         assert bool(report_of(tmp_path, lines).problems) == wrong
+
+
+def full_responses(document):
+    """Responses of 8 tokens, all active: 3, 3 and 2 positions in the thirds."""
+    found = ErrorHistogram()
+    for _ in range(document["counts"]["global_samples"]):
+        found.add(np.linspace(0, 1, 8), np.zeros(8), np.ones(8, bool))
+    document["probability_error"] = found.summary()
+    counts = document["counts"]
+    for scope, samples in (("global", counts["global_samples"]), ("local", 6)):
+        counts[f"{scope}_active_tokens"] = 8 * samples
+        counts[f"{scope}_model_tokens"] = 13 * samples
+    document["denominators"].update(
+        policy=counts["global_active_tokens"], auxiliary_tokens=counts["global_model_tokens"]
+    )
+    document["auxiliary"] = []
+
+
+def test_swapped_thirds_are_found_where_no_response_has_room_for_them(tmp_path):
+    def swap(document):
+        full_responses(document)
+        thirds = document["probability_error"]["thirds"]
+        thirds["first"], thirds["last"] = thirds["last"], thirds["first"]
+
+    assert report_of(tmp_path / "a", both(full_responses)).problems == []
+    found = report_of(tmp_path / "b", both(swap)).problems
+    assert {p.check for p in found} == {"histogram"}
+    assert found[0].detail == (
+        "thirds.last: 36 active tokens, responses of these lengths have at most 24 positions there"
+    )
+
+
+def test_a_change_without_its_digest_names_the_field_and_both_values(tmp_path):
+    lines = copy.deepcopy(VALID)
+    for rank in lines:
+        rank[1]["probability_error"]["all"]["upper"]["p99"] = None
+    found = report_of(tmp_path, lines).problems
+    assert [p.check for p in found] == ["digest", "quantile"] * 2
+    assert [(p.line, p.step) for p in found] == [(2, 2)] * 4
+    assert "all.upper.p99 is null (above 1.0), the counts say " in found[1].detail
+
+
+def test_values_near_the_end_of_floats_do_not_stop_the_check(tmp_path):
+    lines = both(at(1, lambda d: d["policy"].update(local=1.7e308)))
+    assert {p.check for p in report_of(tmp_path, lines).problems} == {"objective"}
+
+
+def test_a_million_problems_are_counted_and_not_held(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(verify, "KEPT", 50)
+    path = tmp_path / "training_contract_rank0.jsonl"
+    path.write_text("{}\n" * 300)
+    report = verify.verify([path])
+    assert (len(report.problems), report.further, report.exit_code) == (50, 250, 1)
+    assert verify.main([str(path)]) == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-1] == "0 records of 0 steps in 1 files: 300 problems"
+    assert shown[-2] == "... and 260 more; --json lists up to 50"
+
+
+def test_names_in_a_file_cannot_write_on_the_terminal(tmp_path, capsys):
+    lines = copy.deepcopy(VALID)
+    for rank in lines:
+        rank[1].pop("digest")
+        rank[0]["\x1b[2J\n"] = 1
+        rank[1]["\ud800"] = 2
+        rank[0]["auxiliary"][0].update(name="a\x1b[1m\nb", denominator=5)
+        rank[0].pop("digest")
+    paths = write(tmp_path, lines)
+    assert verify.main(list(map(str, paths))) == 1
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "unknown field \\x1b[2J\\n" in shown
+    assert "a key: Input should be a valid string" in shown
+    assert all(":" in line for line in shown.splitlines())
 
 
 # -- files from elsewhere ------------------------------------------------------------------------
