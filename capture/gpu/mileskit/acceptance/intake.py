@@ -275,8 +275,8 @@ def as_text(report: dict) -> str:
     out += [
         f"{report['folder']} is laid down; next:",
         f"  read {report['folder']}/lab.toml and its [lab] title and how",
-        f"  git add capture/gpu/out-{report['lab']} capture/gpu/EVIDENCE.sha256",
         "  .venv/bin/python -m scripts.evidence_check --write",
+        f"  git add capture/gpu/out-{report['lab']} capture/gpu/EVIDENCE.sha256",
         "  make check",
     ]
     return "\n".join(out)
