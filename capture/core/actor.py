@@ -92,7 +92,7 @@ class CoreActor:
 
         They are also the reference policy of a KL, before and after any `restore`.
         """
-        hf, state = source if isinstance(source, tuple) else _read(source)
+        hf, state = source if isinstance(source, tuple) else models.read(source)
         self._backend = models.backend(self.config, hf)
         self.module = self._backend.build(self.config, hf)
         self._backend.load_hf(self.module, hf, state)
@@ -183,7 +183,8 @@ class CoreActor:
         if not math.isclose(self.rate(step + 1), wanted, rel_tol=1e-9):
             raise CheckpointError(
                 f"the checkpoint's next learning rate is {wanted!r}, this run's schedule gives"
-                f" {self.rate(step + 1)!r} for optimizer step {step + 1}"
+                f" {self.rate(step + 1)!r} for optimizer step {step + 1}: optimizer.lr, [schedule]"
+                " and the length of the run must stay as they were"
             )
         optim = self._ready().optim
         if isinstance(optim, SkipStepOptimizer):
@@ -384,12 +385,6 @@ class CoreActor:
         if self.module is None:
             raise ContractError("actor", "init has not been called")
         return self.module
-
-
-def _read(folder: Path | str) -> tuple[Any, dict[str, torch.Tensor]]:
-    from .dense import read_hf
-
-    return read_hf(folder)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,8 @@ from .samples import Sample
 DEFAULT_GUARD = 1e-6
 """Added to the standard deviation of a group; Miles adds the same."""
 
+SHRINK = 2.0**-512
+
 
 def group_advantages(
     rewards: Sequence[float],
@@ -47,12 +49,18 @@ def group_advantages(
         own = values[members]
         if own.min() == own.max():
             continue
+        # a power of two, so that nothing is rounded: sums of huge rewards have no float
+        shrink = SHRINK if np.abs(own).max() > 1 / SHRINK else 1.0
+        own = own * shrink
         centred = own - math.fsum(own) / len(own)
         if normalize:
             # squares of scaled values, so that huge and tiny rewards neither overflow nor vanish
             scale = float(np.abs(centred).max())
             spread = math.sqrt(math.fsum((centred / scale) ** 2) / (len(own) - 1))
-            centred = centred / (scale * spread + guard)
+            centred = centred / (scale * spread + guard * shrink)
+        elif shrink != 1.0:
+            with np.errstate(over="ignore"):  # to infinity, which no sample may train with
+                centred = centred / shrink
         advantages[members] = centred
     return advantages
 

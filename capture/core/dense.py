@@ -46,7 +46,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
 def read_hf(folder: Path | str) -> tuple[Any, dict[str, torch.Tensor]]:
     """(configuration, weights) of an HF folder, from its safetensors files; nothing is downloaded.
 
-    Raises CheckpointError for a folder without them or with a weight that comes twice.
+    Raises CheckpointError for a folder without them, a file that cannot be read, or a weight that
+    comes twice.
     """
     from safetensors.torch import load_file
     from transformers import AutoConfig
@@ -54,7 +55,11 @@ def read_hf(folder: Path | str) -> tuple[Any, dict[str, torch.Tensor]]:
     folder = Path(folder)
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder}: no config.json")
-    config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
+    try:
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError) as error:
+        first = str(error).strip().split("\n")[0]
+        raise CheckpointError(f"{folder / 'config.json'}: cannot be read: {first}") from None
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise CheckpointError(f"{folder}: no *.safetensors")
@@ -75,7 +80,11 @@ def core_config(hf: Any) -> TransformerConfig:
     """Core's configuration of an HF one. Raises RefusedError for what it cannot hold."""
     family = hf.model_type
     if family not in FAMILIES:
-        raise RefusedError(f'model_type = "{family}": no tested weight mapping', "model-family")
+        raise RefusedError(
+            f'model_type = "{family}": no tested weight mapping; there is one for'
+            f" {', '.join(FAMILIES)}",
+            "model-family",
+        )
     rope = dict(getattr(hf, "rope_parameters", None) or {})
     theta = rope.get("rope_theta", getattr(hf, "rope_theta", None))
     heads = hf.num_attention_heads

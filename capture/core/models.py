@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from .config import RunConfig
@@ -36,3 +37,10 @@ def backend(config: RunConfig, hf: Any) -> Any:
     from . import dense
 
     return dense
+
+
+def read(folder: Path | str) -> tuple[Any, Any]:
+    """(HF configuration, weights) of a local HF folder; see `dense.read_hf`."""
+    from . import dense
+
+    return dense.read_hf(folder)

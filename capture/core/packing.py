@@ -207,8 +207,8 @@ def plan(
         for sample in samples:
             if len(sample.tokens) > pack_tokens:
                 raise RefusedError(
-                    f"sample {sample.sample_id} has {len(sample.tokens)} tokens, pack_tokens is"
-                    f" {pack_tokens}; samples are never split",
+                    f"sample {sample.sample_id} has {len(sample.tokens)} tokens, batch.pack_tokens"
+                    f" is {pack_tokens}; samples are never split, so raise it to the longest one",
                     "pack-tokens",
                 )
     steps = []

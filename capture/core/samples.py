@@ -41,20 +41,32 @@ class Sample:
 
     def __post_init__(self) -> None:
         def put(name: str, dtype: type) -> np.ndarray:
-            given = np.asarray(getattr(self, name))
+            try:
+                given = np.asarray(getattr(self, name))
+            except (TypeError, ValueError):
+                raise self._wrong(f"{name} is no list of numbers") from None
             integral = np.issubdtype(given.dtype, np.integer)
             if dtype is np.int64 and not integral and given.size:
                 raise self._wrong(f"{name} must hold integers, not {given.dtype}")
             if dtype is np.bool_ and given.dtype != np.bool_ and not np.isin(given, (0, 1)).all():
                 raise self._wrong(f"{name} must hold only 0 and 1")
-            array = np.array(given, dtype=dtype)
-            if array.ndim != 1:
-                raise self._wrong(f"{name} must have one dimension, not {array.ndim}")
+            if dtype is np.float32 and given.dtype.kind not in "fiu" and given.size:
+                raise self._wrong(f"{name} must hold numbers, not {given.dtype}")
+            if given.ndim != 1:
+                raise self._wrong(f"{name} must have one dimension, not {given.ndim}")
+            with np.errstate(over="ignore"):  # to infinity, which an active token may not have
+                array = np.array(given, dtype=dtype)
             array.setflags(write=False)
             object.__setattr__(self, name, array)
             return array
 
         tokens = put("tokens", np.int64)
+        if isinstance(self.prompt_len, bool) or not isinstance(self.prompt_len, (int, np.integer)):
+            raise self._wrong(f"prompt_len must be an integer, not {self.prompt_len!r}")
+        object.__setattr__(self, "prompt_len", int(self.prompt_len))
+        for name in ("reward", "advantage"):
+            if not isinstance(getattr(self, name), (int, float, np.integer, np.floating)):
+                raise self._wrong(f"{name} must be a number, not {getattr(self, name)!r}")
         if not 1 <= self.prompt_len < len(tokens):
             raise self._wrong(
                 f"prompt_len {self.prompt_len} of {len(tokens)} tokens; the prompt and the"
@@ -82,6 +94,8 @@ class Sample:
             raise self._wrong(f"finish {self.finish!r} is none of {', '.join(FINISHES)}")
         if self.routes is not None:
             routes = np.array(self.routes)
+            if not np.issubdtype(routes.dtype, np.integer):
+                raise self._wrong(f"routes must hold integers, not {routes.dtype}")
             if routes.ndim != 3 or len(routes) != len(tokens) - 1:
                 raise self._wrong(
                     f"routes have shape {routes.shape}, not ({len(tokens) - 1}, layers, topk)"

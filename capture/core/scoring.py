@@ -37,13 +37,14 @@ class ScoringConfig:
     def __post_init__(self) -> None:
         if self.compare_interval < 1:
             raise RefusedError(
-                f"compare_interval must be at least 1, not {self.compare_interval}: a skipped pass"
-                " is compared again from time to time",
+                f"scoring.compare_interval must be at least 1, not {self.compare_interval}: a"
+                " skipped pass is compared again from time to time",
                 "scoring-interval",
             )
         if not (math.isfinite(self.tolerance) and self.tolerance >= 0):
             raise RefusedError(
-                f"tolerance must be a finite number of nats, at least 0, not {self.tolerance}",
+                "scoring.tolerance must be a finite number of nats, at least 0, not"
+                f" {self.tolerance}",
                 "scoring-tolerance",
             )
 
@@ -129,7 +130,8 @@ class ScoringSchedule:
                 "scoring-anchor",
                 f"training forward and scoring pass differ by {comparison.mean_abs:.3g} nats a"
                 f" token (at most {comparison.max_abs:.3g}) over {comparison.tokens} tokens,"
-                f" tolerance {self.config.tolerance:g}",
+                f" scoring.tolerance = {self.config.tolerance:g} allows no more; with scoring.force"
+                " = true every collection trains on the pass",
             )
         self._last = self._updates
         self._pending = False

@@ -76,6 +76,14 @@ def test_an_hf_folder_is_read(tmp_path):
         dense.read_hf(tmp_path / "nothing")
 
 
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"model_type": "zork"}'])
+def test_a_configuration_that_cannot_be_read_is_one_line_that_names_it(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"config\.json: cannot be read: ") as caught:
+        dense.read_hf(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
 def test_bfloat16_weights_come_back_exactly_after_the_cast_back():
     config, state = tiny()
     state = {name: value.bfloat16() for name, value in state.items()}

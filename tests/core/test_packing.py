@@ -229,7 +229,7 @@ def test_batches_that_divide_are_accepted():
 
 
 def test_a_sample_over_the_limit_is_refused_by_name():
-    with pytest.raises(RefusedError, match="sample 101 has 9 tokens, pack_tokens is 8"):
+    with pytest.raises(RefusedError, match=r"sample 101 has 9 tokens, batch\.pack_tokens is 8"):
         plan(samples_of([(2, 2), (4, 5)]), world_size=1, optimizer_steps=1, pack_tokens=8)
 
 

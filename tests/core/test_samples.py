@@ -62,6 +62,17 @@ def test_a_sample_cannot_change():
         ({"behaviour_version": np.array([0, -1, 0])}, "negative"),
         ({"finish": "done"}, "finish 'done'"),
         ({"routes": np.zeros((5, 2, 1), int)}, "routes"),
+        ({"routes": np.zeros((4, 2, 1))}, "routes must hold integers, not float64"),
+        ({"prompt_len": 2.0}, "prompt_len must be an integer, not 2.0"),
+        ({"prompt_len": True}, "prompt_len must be an integer, not True"),
+        ({"prompt_len": "2"}, "prompt_len must be an integer, not '2'"),
+        ({"tokens": [[1], [2, 3]]}, "tokens is no list of numbers"),
+        ({"behaviour_logp": ["a", "b", "c"]}, "behaviour_logp must hold numbers"),
+        ({"behaviour_logp": np.full(3, 1j)}, "behaviour_logp must hold numbers, not complex128"),
+        ({"behaviour_logp": None}, "behaviour_logp must hold numbers"),
+        ({"reward": "1"}, "reward must be a number, not '1'"),
+        ({"reward": None}, "reward must be a number, not None"),
+        ({"advantage": None}, "advantage must be a number, not None"),
     ],
 )
 def test_wrong_samples_are_refused_by_name(changes, match):
@@ -165,3 +176,17 @@ def test_advantages_stay_with_their_samples():
     assert [one.sample_id for one in filled] == [7, 8]
     assert first.advantage == 0.0
     assert replace(filled[0], advantage=0.0).tokens.tolist() == first.tokens.tolist()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e150, 1e308])
+def test_the_largest_rewards_have_the_advantages_of_small_ones(scale):
+    wanted = group_advantages([1.7, 1.7, -1.7, 0.0], [0] * 4, guard=1e-300)
+    found = group_advantages([1.7 * scale, 1.7 * scale, -1.7 * scale, 0.0], [0] * 4, guard=1e-300)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+def test_a_difference_without_a_float_is_not_silent():
+    found = group_advantages([1.7e308, -1.7e308, -1.7e308], [0] * 3, normalize=False)
+    assert found[0] == math.inf
+    with pytest.raises(ContractError, match="non-finite-advantage"):
+        check_active_inputs([sample(advantage=float(found[0]))])
