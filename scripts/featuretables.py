@@ -79,14 +79,20 @@ def counts(tree: Tree) -> list[list[str]]:
     return rows
 
 
+def _by_section(item: dict[str, Any]) -> tuple[bool, str]:
+    return not item["section"][0].isdigit(), item["section"]
+
+
 def table(tree: Tree, seed: str) -> list[list[str]]:
-    """One row a feature of one document: section, feature, state, place, reason."""
-    rows = [["section", "feature", "state", "where", "why"]]
-    for item in features(tree):
+    """One row a feature of one document, in the order of its sections: what became of it, where."""
+    rows = [["section", "feature", "state", "where, and why"]]
+    for item in sorted(features(tree), key=_by_section):
         if item["seed"] == seed:
             places = ", ".join(_link(tree, place) for place in item.get("where") or [])
-            what = f"{item['what']} (`{item['id']}`)"
-            rows.append([item["section"], what, item["state"], places, item.get("why") or ""])
+            told = " ".join(
+                part for part in (f"{places}." if places else "", item.get("why")) if part
+            )
+            rows.append([item["section"], f"{item['what']} (`{item['id']}`)", item["state"], told])
     return rows
 
 

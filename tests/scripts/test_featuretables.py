@@ -42,7 +42,7 @@ def test_a_page_becomes_a_link_with_its_title_and_a_file_a_name():
             },
         )
     )
-    assert rows[1][3] == "[1.1 One finished GRPO step](1-1-first-step.md#x), `Makefile`"
+    assert rows[1][3] == "[1.1 One finished GRPO step](1-1-first-step.md#x), `Makefile`."
 
 
 @pytest.mark.parametrize(
