@@ -73,8 +73,9 @@ def mechanics(tmp_path_factory) -> dict[int, dict]:
             "wall": time.perf_counter() - began,
             "processes": processes,
             "exports": exports,
-            "log": (save / "run.log").read_text(),
+            "logs": sorted(save.glob("run*.log"), key=lambda path: path.stat().st_mtime),
         }
+        runs[seed]["text"] = "".join(path.read_text() for path in runs[seed]["logs"])
     return runs
 
 
@@ -89,7 +90,7 @@ def held_out(log: str) -> list[float]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_reward_on_held_out_prompts_rises(mechanics, seed):
-    rewards = held_out(mechanics[seed]["log"])
+    rewards = held_out(mechanics[seed]["text"])
     assert len(rewards) == 80
     first, last = sum(rewards[:5]) / 5, sum(rewards[-5:]) / 5
     assert last - first >= GAIN, f"{first:.3f} to {last:.3f}"
@@ -104,7 +105,7 @@ def test_the_stop_and_the_resume_lose_no_step_and_export_only_at_the_end(mechani
     run = mechanics[SEEDS[0]]
     assert "stopped on purpose" in run["processes"][0].stdout
     assert "complete: 80 collections, 80 optimizer steps" in run["processes"][1].stdout
-    assert [int(step) for step in STEP.findall(run["log"])] == list(range(80))
+    assert [int(step) for step in STEP.findall(run["text"])] == list(range(80))
     assert run["exports"] == [False, True]
     assert (run["hf"] / "model.safetensors").is_file()
 
@@ -120,12 +121,18 @@ def test_the_contract_records_hold(mechanics, seed):
 
 
 def test_the_kit_reads_the_logs(mechanics, tmp_path):
-    logs = [str(mechanics[seed]["folder"] / "run.log") for seed in SEEDS]
-    done = kit("summarize", logs[0])
-    assert done.returncode == 0, done.stderr
-    assert "80 steps, steps 0 to 79" in done.stdout
-    assert kit("health", logs[0]).returncode == 0
-    assert kit("compare", logs[1], logs[2]).returncode == 0
+    logs = [str(path) for seed in SEEDS for path in mechanics[seed]["logs"]]
+    steps = ["40 steps, steps 0 to 39", "40 steps, steps 40 to 79"] + [
+        "80 steps, steps 0 to 79"
+    ] * 2
+    assert len(logs) == len(steps)  # a resumed process begins a log of its own
+    for log, expected in zip(logs, steps, strict=True):
+        done = kit("summarize", log)
+        assert done.returncode == 0, done.stderr
+        assert expected in done.stdout
+        assert "finished, status 0" in done.stdout
+        assert kit("health", log).returncode == 0
+    assert kit("compare", logs[-2], logs[-1]).returncode == 0
     page = tmp_path / "report.html"
     done = kit("report", *logs, "--output", str(page))
     assert done.returncode == 0, done.stderr

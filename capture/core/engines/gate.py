@@ -18,6 +18,7 @@ class Gate:
         self._free = threading.Condition()
         self._busy = False
         self._loads_waiting = 0
+        self.loads = 0  # asked for so far
 
     @property
     def load_waits(self) -> bool:
@@ -40,6 +41,7 @@ class Gate:
         """A turn of changing the weights."""
         with self._free:
             self._loads_waiting += 1
+            self.loads += 1
             try:
                 self._free.wait_for(lambda: not self._busy)
                 self._busy = True

@@ -60,6 +60,7 @@ class TransformersEngine:
         self._gate = Gate()
         self._whole = threading.Lock()  # held by a call of generate: one at a time
         self._abort = threading.Event()
+        self._loads = 0  # asked for before the running call; one more ends it under "drain"
 
     @classmethod
     def from_folder(
@@ -127,6 +128,7 @@ class TransformersEngine:
             # a step's turn comes after a load that is under way; a barrier keeps it to the end
             with self._gate.step():
                 base.check_version(self._version, version)
+                self._loads = self._gate.loads
                 if self.refresh == "barrier":
                     return self._rows(rows, max_new_tokens, temperature, top_p, top_k)
             return self._rows(rows, max_new_tokens, temperature, top_p, top_k)
@@ -146,7 +148,7 @@ class TransformersEngine:
 
     @property
     def _ended(self) -> bool:
-        return self._abort.is_set() or (self.refresh == "drain" and self._gate.load_waits)
+        return self._abort.is_set() or (self.refresh == "drain" and self._gate.loads != self._loads)
 
     def load(
         self, named: Iterable[tuple[str, Any]], version: int, *, strict: bool = True
