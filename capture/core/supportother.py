@@ -69,7 +69,7 @@ REFUSED_ELSEWHERE = (
 
 NOT_COVERED = (
     Row("sglang-live", "a live SGLang server", "not-covered",
-        "tested against a recorded exchange only", PUBLISH),
+        "its client replays a synthetic exchange; never tried against a server", PUBLISH),
     Row("sglang-routes", "SGLang's capture of expert ids", "not-covered",
         "no server was run here", REPLAY),
     Row("nccl-buckets", "NCCL broadcast and IPC of weight buckets", "not-covered",
