@@ -75,6 +75,22 @@ def test_greedy_takes_the_most_probable_token_of_temperature_one():
         np.testing.assert_allclose(response.logps, own.score(whole, len(PROMPTS[i])), atol=ROUNDING)
 
 
+def test_positions_begin_with_the_prompt_and_not_with_the_padding():
+    # rotary models see only differences of positions, so no log-probability would show it
+    own, seen = engine(eos_ids=[]), []
+    forward = own.model.forward
+
+    def spy(*arguments, **named):
+        seen.append(named["position_ids"])
+        return forward(*arguments, **named)
+
+    own.model.forward = spy
+    own.generate(PROMPTS, max_new_tokens=3)
+    for row, prompt in enumerate(PROMPTS):
+        assert seen[0][row, -len(prompt) :].tolist() == list(range(len(prompt)))
+        assert [step[row].tolist() for step in seen[1:]] == [[len(prompt)], [len(prompt) + 1]]
+
+
 def test_other_prompts_order_and_batch_size_do_not_change_a_sample():
     wanted = {}
     for i, prompt in enumerate(PROMPTS):
@@ -112,8 +128,7 @@ def test_samples_of_a_prompt_and_equal_prompts_differ_and_seeds_decide():
 def test_the_random_state_of_the_process_is_not_touched():
     torch.manual_seed(4)
     before = torch.random.get_rng_state()
-    engine_after = engine  # building draws numbers; generating must not
-    own = engine_after()
+    own = engine()
     torch.random.set_rng_state(before)
     own.generate(PROMPTS, max_new_tokens=4)
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -408,10 +423,9 @@ def test_a_waiting_load_goes_before_the_next_step():
         load.start()
         while not gate.load_waits:
             threading.Event().wait(0.001)
-        step = threading.Thread(target=lambda: _turn(gate.step(), order, "step"))
-        step.start()
+    # this thread is awake and the other one is not: without the rule it would be first
+    _turn(gate.step(), order, "step")
     load.join(20)
-    step.join(20)
     assert order == ["load", "step"]
 
 
