@@ -357,6 +357,14 @@ def test_a_rise_that_the_reference_shows_too_is_no_drift():
     assert healthdrift.gap_drift(rise, [{n: v**2 for n, v in rise.items()}]) is None
 
 
+def test_a_trend_of_rounding_is_no_drift():
+    rise = creeping(20, 1.0, 2.0)
+    assert healthdrift.gap_drift({n: 1e-7 * gap for n, gap in enumerate(rise)}, []) is None
+    assert (
+        healthdrift.gap_drift({n: 1e-4 * gap for n, gap in enumerate(rise)}, []).id == "gap-drift"
+    )
+
+
 def test_the_stored_runs_have_no_drift():
     for name in runload.stored_runs():
         run = runload.load(name).run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from minirepo import DIAGRAM, OTHER, PAGE, FakeBook, FakeFigure, value
+from minirepo import OTHER, PAGE, FakeBook, FakeFigure, value
 
 from scripts.tree import Tree
 
