@@ -18,7 +18,7 @@ whose steps correlate by 0.8 and are 10 percent wide, about 1 in 100 reaches one
 AWAY = 1.5  # of the distance to the reference, over the same steps
 MOST_CORRELATED = 0.9
 ROUNDING = 1e-5
-"""Nats. Two float32 programs that compute the same differ by less: 2e-7 in the runs of capture/core."""
+"""Nats: two float32 programs that compute the same differ by less, by 2e-7 in `capture/core`."""
 
 
 def gap_drift(gap: dict, others: list[dict]) -> Finding | None:
