@@ -29,11 +29,12 @@ def save_native(folder: Path, train_module: Any, state: Mapping[str, Any]) -> No
 
     A collective of all ranks. `folder` must not exist. The manifest makes it a checkpoint.
     """
+    from olmo_core.distributed.utils import get_rank
     from olmo_core.train.checkpoint import Checkpointer
     from olmo_core.train.utils import EnvRngStates
 
-    rng = EnvRngStates.current_state().as_dict()
-    Checkpointer(work_dir=folder.parent).save(folder, train_module, {**state, "rng": rng})
+    own = {"rng": EnvRngStates.current_state().as_dict(), "rank": get_rank()}
+    Checkpointer(work_dir=folder.parent).save(folder, train_module, {**state, **own})
 
 
 def load_native(folder: Path, train_module: Any) -> dict[str, Any]:
@@ -46,17 +47,33 @@ def load_native(folder: Path, train_module: Any) -> dict[str, Any]:
     from olmo_core.train.checkpoint import Checkpointer
     from olmo_core.train.utils import EnvRngStates
 
+    from . import collective
+
     own = folder / manifests.rank_file(get_rank())
-    if not own.is_file():
-        raise CheckpointError(f"{own}: missing, and Core would take rank 0's instead")
-    state = Checkpointer(work_dir=folder.parent).load(
-        folder, train_module, load_trainer_state=True, load_optim_state=True
-    )
+    with collective.guard("restore"):
+        if not own.is_file():
+            raise CheckpointError(f"{own}: missing, and Core would take rank 0's instead")
+        plan = folder / manifests.WEIGHTS / ".metadata"
+        if not plan.is_file():
+            raise CheckpointError(f"{plan}: missing, so Core cannot find the weights")
+    try:
+        state = Checkpointer(work_dir=folder.parent).load(
+            folder, train_module, load_trainer_state=True, load_optim_state=True
+        )
+    except Exception as error:  # of this rank; the others see it go
+        text = " ".join(str(error).split())[:300]
+        raise CheckpointError(
+            f"{folder}: Core cannot load it into this run's model and optimizer: resume with the"
+            f" settings that saved it; {type(error).__name__}: {text}"
+        ) from error
     state = dict(state or {})
-    if "rng" not in state:
-        raise CheckpointError(f"{own}: holds no random state")
-    if not EnvRngStates.from_dict(state.pop("rng")).restore():
-        raise CheckpointError(f"{own}: random states of another Python, numpy or torch")
+    with collective.guard("restore"):
+        if "rng" not in state:
+            raise CheckpointError(f"{own}: holds no random state")
+        if (rank := state.pop("rank", get_rank())) != get_rank():
+            raise CheckpointError(f"{own}: holds the state of rank {rank}")
+        if not EnvRngStates.from_dict(state.pop("rng")).restore():
+            raise CheckpointError(f"{own}: random states of another Python, numpy or torch")
     return state
 
 

@@ -76,9 +76,19 @@ def _run(argv: Sequence[str]) -> int:
     if arguments.dry_run:
         print(configtext.plan(config))
         return 0
+    early(config)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     importlib.import_module("capture.core.runtime").check()
     return importlib.import_module("capture.core.driver").main(config)
+
+
+def early(config: RunConfig) -> None:
+    """Refuse folders that cannot be used, and a task or device that is not there, at once."""
+    importlib.import_module("capture.core.tasks").load(config)
+    rank = os.environ.get("RANK", "0")
+    importlib.import_module("capture.core.resuming").early(
+        config, int(rank) if rank.isdigit() else 0
+    )
 
 
 def check_ranks(config: RunConfig) -> None:

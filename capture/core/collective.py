@@ -11,12 +11,16 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from .errors import ConfigError, ContractError, CoreRunError
+
+#: longest wait for another rank: rank 0 may generate, or a disk may be slow, for as long
+PATIENCE = timedelta(minutes=30)
 
 
 def world_size() -> int:
@@ -46,7 +50,9 @@ def start(expected: int, device: str = "cpu") -> bool:
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     # gloo beside nccl: verdicts are CPU tensors
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
+    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+    with _others_are_there():
+        dist.init_process_group(backend, timeout=PATIENCE)
     return True
 
 
@@ -61,7 +67,8 @@ def gather(value: Any) -> list[Any]:
     if world_size() == 1:
         return [value]
     found: list[Any] = [None] * world_size()
-    dist.all_gather_object(found, value)
+    with _others_are_there():
+        dist.all_gather_object(found, value)
     return found
 
 
@@ -80,8 +87,22 @@ def largest(values: torch.Tensor) -> torch.Tensor:
 def _reduced(values: torch.Tensor, how: Any) -> torch.Tensor:
     result = values.detach().to("cpu", copy=True)
     if world_size() > 1:
-        dist.all_reduce(result, op=how)
+        with _others_are_there():
+            dist.all_reduce(result, op=how)
     return result
+
+
+@contextlib.contextmanager
+def _others_are_there() -> Iterator[None]:
+    """A rank that died, or kept the others waiting for PATIENCE, ends them in one line."""
+    try:
+        yield
+    except RuntimeError as error:  # torch.distributed's errors are of it, gloo's are plain ones
+        text = " ".join(str(error).split())[:200]
+        raise ContractError(
+            "lost-rank",
+            f"another rank died or did not answer for {PATIENCE.total_seconds():.0f} s: {text}",
+        ) from error
 
 
 def agree(problem: CoreRunError | None) -> None:

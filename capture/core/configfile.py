@@ -80,7 +80,9 @@ def change(text: str) -> tuple[str, Any]:
     """`section.key=value` of the command line; the value is TOML, or else a string."""
     dotted, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)?", dotted.strip()):
-        raise ConfigError(f"--set {text}: not of the form section.key=value")
+        raise ConfigError(f"--set {one_line(text)}: not of the form section.key=value")
+    if not text.isprintable():  # a line break would start another key, which nobody reads
+        raise ConfigError(f"--set {shown(text)}: holds a control character")
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

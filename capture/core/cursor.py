@@ -101,6 +101,13 @@ class RolloutCursor:
                     " in this run; the order of the prompts would change"
                 )
         pending = [Draw(item["collection"], tuple(item["prompts"])) for item in state["pending"]]
+        for draw in pending:
+            due = tuple(self._prompt(draw.collection * self.batch + i) for i in range(self.batch))
+            if draw.prompts != due:
+                raise CheckpointError(
+                    f"cursor.pending of collection {draw.collection}: {str(draw.prompts)[:60]}:"
+                    f" the order of this run's prompts gives {str(due)[:60]}"
+                )
         with self._lock:
             self._committed, self._drawn = state["collection"], state["drawn"]
             self._pending, self._again = pending, list(pending)
@@ -130,13 +137,15 @@ def check_cursor(state: Any) -> None:
 
     if not isinstance(state, Mapping):
         raise wrong(f" is {type(state).__name__}, not an object")
+    if odd := sorted(set(state) - {*_FIXED, "collection", "drawn", "pending"}):
+        raise wrong(f".{str(odd[0])[:60]}: no such key; a cursor keeps places and nothing else")
     for name in ("pool", "batch", "seed", "collection", "drawn"):
         if type(state.get(name)) is not int or state[name] < (name in ("pool", "batch")):
-            raise wrong(f".{name} is {state.get(name)!r}")
+            raise wrong(f".{name} is {repr(state.get(name))[:60]}")
     if type(state.get("shuffle")) is not bool:
-        raise wrong(f".shuffle is {state.get('shuffle')!r}")
+        raise wrong(f".shuffle is {repr(state.get('shuffle'))[:60]}")
     if not isinstance(state.get("pending"), list):
-        raise wrong(f".pending is {state.get('pending')!r}")
+        raise wrong(f".pending is {repr(state.get('pending'))[:60]}")
     for place, item in enumerate(state["pending"]):
         if not isinstance(item, Mapping) or set(item) != {"collection", "prompts"}:
             raise wrong(f".pending[{place}] is not a pristine prompt list: {str(item)[:60]}")

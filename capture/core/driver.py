@@ -178,10 +178,7 @@ class _Run:
         save = self.config.miles.save
         with self.ranks.guard("miles.save"):
             if save is not None and resuming.in_use(Path(save), self.rank):
-                raise ConfigError(
-                    f"miles.save: {save!r}: holds a run; resume it with --resume, or choose"
-                    " another folder"
-                )
+                raise ConfigError(resuming.occupied(save))
             self.journal = Journal(self.config, self.rank, None)
         self.actor.init(self.parts.hf_folder)
 
@@ -190,7 +187,7 @@ class _Run:
         store = self._store(config.miles.load)
         folder = store.latest()
         if folder is None:
-            raise CheckpointError(f"miles.load: {config.miles.load!r}: no finished checkpoint")
+            raise CheckpointError(resuming.nothing(config.miles.load))
         shape = Shape(config.parallel.world_size, config.parallel.ep, lock_digest())
         manifest = store.check(folder, shape)  # before anything native is loaded
         resuming.take_place(manifest, folder, config, self.cursor, self.clock)
@@ -201,7 +198,7 @@ class _Run:
         with self.ranks.guard("restore"):
             for what, own, kept in (
                 ("optimizer step", self.actor.optimizer_step, manifest.optimizer_step),
-                ("learning rate", self.actor.lr_next, manifest.lr or self.actor.lr_next),
+                ("learning rate", self.actor.lr_next, _or(manifest.lr, self.actor.lr_next)),
             ):
                 if own != kept:
                     raise CheckpointError(
@@ -361,3 +358,7 @@ class _Run:
                     pass
         self.result.export = Path(target)
         self.boundary("exported", self.cursor.committed)
+
+
+def _or(value: float | None, other: float) -> float:
+    return other if value is None else value

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,8 +19,12 @@ from .cursor import check_cursor
 from .errors import CheckpointError
 
 SCHEMA = 2
+WEIGHTS = "model_and_optim"  # Core's folder of weights and optimizer state
 NAME = "manifest.json"
+KEPT = "manifest.schema1.json"  # what a migration replaced
+_OWN = (NAME, KEPT)
 _CHUNK = 1 << 20
+_LARGEST_LR = 1e6  # far above any; keeps infinity and numbers too large for a float out
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ def file_entries(folder: Path) -> tuple[FileEntry, ...]:
     entries = []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and not name.startswith("manifest."):
+        if path.is_file() and name not in _OWN:
             entries.append(FileEntry(name, path.stat().st_size, _sha256(path)))
     return tuple(entries)
 
@@ -124,10 +127,12 @@ def read(folder: Path) -> Manifest:
             raise CheckpointError(f"schema: {schema!r}: this version reads schemas 1 and {SCHEMA}")
         return _schema_1(data) if schema == 1 else _schema_2(data)
     except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from None
+        raise CheckpointError(f"{path}: {_printable(error)}") from None
 
 
 def _load(path: Path) -> dict[str, Any]:
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise CheckpointError(f"{path}: not a plain file")
     try:
         text = path.read_bytes().decode("utf-8")
     except FileNotFoundError:
@@ -139,7 +144,10 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(text, object_pairs_hook=_no_twice)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: torn or damaged: {_one_line(error)}") from None
+        raise CheckpointError(
+            f"{path}: torn or damaged: {_printable(_one_line(error))[:200]}; resume an older"
+            " checkpoint"
+        ) from None
     if not isinstance(data, dict):
         raise CheckpointError(f"{path}: holds {type(data).__name__}, not an object")
     return data
@@ -171,12 +179,19 @@ def check(folder: Path, shape: Shape, *, hashes: bool = True) -> Manifest:
             f"{path}: lock_sha256: {manifest.lock_sha256[:12]}: the runtime lock here is"
             f" {shape.lock_sha256[:12]}; resume with the lock that wrote it"
         )
-    _check_files(folder, manifest, hashes)
+    try:
+        _check_files(folder, manifest, hashes)
+    except OSError as error:
+        raise CheckpointError(f"{folder}: cannot be read: {_one_line(error)}") from None
     return manifest
 
 
 def _check_files(folder: Path, manifest: Manifest, hashes: bool) -> None:
     listed = {entry.path for entry in manifest.files}
+    present = sorted(folder.rglob("*"))
+    for path in present:
+        if path.is_symlink():
+            raise CheckpointError(f"{path}: a link; a checkpoint holds all of its files itself")
     for entry in manifest.files:
         path = folder / entry.path
         if not path.is_file():
@@ -191,11 +206,15 @@ def _check_files(folder: Path, manifest: Manifest, hashes: bool) -> None:
         for rank in range(manifest.world_size):
             if not (folder / rank_file(rank)).is_file():
                 raise CheckpointError(f"{folder / rank_file(rank)}: missing")
+        if odd := [path for path in (folder / "train").glob("rank*") if path.name != "rank0.pt"]:
+            raise CheckpointError(f"{odd[0]}: the manifest says that there was one rank")
         return
-    for path in sorted(folder.rglob("*")):
+    for path in present:
         name = path.relative_to(folder).as_posix()
-        if "/" in name and path.is_file() and name not in listed:
-            raise CheckpointError(f"{path}: not in the manifest, and Core might read it")
+        if not path.is_dir() and name not in listed and name not in _OWN:
+            raise CheckpointError(
+                f"{path}: not in the manifest, and Core might read it; remove it if it is yours"
+            )
 
 
 def migrate(folder: Path, *, ep_degree: int, cursor: Mapping[str, Any], lock: str) -> Manifest:
@@ -227,7 +246,7 @@ def migrate(folder: Path, *, ep_degree: int, cursor: Mapping[str, Any], lock: st
         _schema_2({**manifest.as_json(), "digest": _digest(manifest.as_json())})
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
-    write_atomic(folder / "manifest.schema1.json", path.read_text(encoding="utf-8"))
+    write_atomic(folder / KEPT, path.read_text(encoding="utf-8"))
     write(folder, manifest)
     return manifest
 
@@ -273,7 +292,7 @@ def _schema_2(data: dict[str, Any]) -> Manifest:
     names = set(Manifest.__dataclass_fields__)
     if odd := sorted(names ^ set(data)):
         what = "missing" if odd[0] in names else "no such key"
-        raise CheckpointError(f"{odd[0]}: {what}")
+        raise CheckpointError(f"{odd[0][:60]}: {what}")
     world = _whole(data, "world_size", 1)
     ep_degree = _whole(data, "ep_degree", 1)
     if world % ep_degree:
@@ -284,8 +303,8 @@ def _schema_2(data: dict[str, Any]) -> Manifest:
             f"policy_version: {version}: not the weights of {step} optimizer steps"
         )
     lr, consumed = data["lr"], data["consumed"]
-    if lr is not None and not (type(lr) in (int, float) and math.isfinite(lr) and lr >= 0):
-        raise CheckpointError(f"lr: {lr!r}: not a learning rate")
+    if lr is not None and not (type(lr) in (int, float) and 0 <= lr <= _LARGEST_LR):
+        raise CheckpointError(f"lr: {str(lr)[:60]}: not a learning rate")
     if consumed is not None and _whole(data, "consumed", 0) > step:
         raise CheckpointError(f"consumed: {consumed}: newer than the {step} optimizer steps")
     check_cursor(data["cursor"])
@@ -297,7 +316,8 @@ def _schema_2(data: dict[str, Any]) -> Manifest:
     files = _files(data["files"], world)
     if digest != (own := _digest(data)):
         raise CheckpointError(
-            f"digest: {str(digest)[:12]}: the other keys make {own[:12]}, so it was changed"
+            f"digest: {str(digest)[:12]}: the other keys make {own[:12]}, so it was changed after"
+            " it was written; resume an older checkpoint"
         )
     return Manifest(**{**data, "files": files})
 
@@ -311,20 +331,24 @@ def _files(items: Any, world: int) -> tuple[FileEntry, ...]:
         if not isinstance(item, dict) or set(item) != {"path", "bytes", "sha256"}:
             raise CheckpointError(f"{where}: {str(item)[:60]}: not path, bytes and sha256")
         path = item["path"]
-        pure = PurePosixPath(path) if isinstance(path, str) and path else None
-        if pure is None or pure.is_absolute() or ".." in pure.parts or "\0" in path:
+        pure = PurePosixPath(path) if isinstance(path, str) and path.isprintable() else None
+        if pure is None or pure.is_absolute() or ".." in pure.parts or str(pure) != path:
             raise CheckpointError(f"{where}.path: {path!r}: not a path in the checkpoint")
+        if path in (".", *_OWN):
+            raise CheckpointError(f"{where}.path: {path!r}: not a file of Core")
         _whole(item, "bytes", 0, f"{where}.")
         _hex(item["sha256"], f"{where}.sha256")
         entries.append(FileEntry(**item))
     paths = [entry.path for entry in entries]
     if len(set(paths)) != len(paths):
         raise CheckpointError(f"files: {next(p for p in paths if paths.count(p) > 1)}: twice")
-    for rank in range(world):
+    for rank in range(min(world, len(paths) + 1)):  # world may be any number
         if rank_file(rank) not in paths:
             raise CheckpointError(f"files: {rank_file(rank)}: missing for rank {rank} of {world}")
     if odd := [p for p in paths if p.startswith("train/rank") and p not in _ranks(world)]:
         raise CheckpointError(f"files: {odd[0]}: there are {world} ranks")
+    if not any(path.startswith(f"{WEIGHTS}/") for path in paths):
+        raise CheckpointError(f"files: {WEIGHTS}: missing, so there are no weights to load")
     return tuple(entries)
 
 
@@ -335,7 +359,7 @@ def _ranks(world: int) -> set[str]:
 def _whole(data: Mapping[str, Any], key: str, least: int, prefix: str = "") -> int:
     value = data.get(key)
     if type(value) is not int or value < least:
-        raise CheckpointError(f"{prefix}{key}: {value!r}: not a whole number from {least}")
+        raise CheckpointError(f"{prefix}{key}: {repr(value)[:60]}: not a whole number from {least}")
     return value
 
 
@@ -366,3 +390,9 @@ def _sha256(path: Path) -> str:
 
 def _one_line(what: object) -> str:
     return " ".join(str(what).split())
+
+
+def _printable(what: object) -> str:
+    """A text with control characters escaped: a manifest may hold anything."""
+    text = str(what)
+    return text if text.isprintable() else repr(text)[1:-1]

@@ -34,11 +34,14 @@ def of(config: RunConfig) -> ModelFacts:
         found = json.loads(path.read_bytes())
     except OSError:
         raise ConfigError(f"model.path: {config.model.path!r}: no readable config.json") from None
-    except ValueError as error:
-        raise ConfigError(f"{path}: not JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{str(path)!r}: not JSON: {' '.join(str(error).split())}") from None
     if not isinstance(found, dict) or not isinstance(found.get("model_type"), str):
         raise ConfigError(f"{path}: model_type: no HF model configuration")
-    return from_dict(found)
+    try:
+        return from_dict(found)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"{path}: a number of experts or a dropout is none: {error}") from None
 
 
 def from_dict(found: dict[str, Any]) -> ModelFacts:

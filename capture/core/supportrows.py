@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from .config import CoreConfig, RunConfig
@@ -105,9 +106,24 @@ def _head_conflict(config: RunConfig, _: ModelFacts) -> str | None:
     return values(config, "core.fp32_lm_head", "trainer.fp32_lm_head", "engine.enable_fp32_lm_head")
 
 
+def _export_folder(config: RunConfig, _: ModelFacts) -> str | None:
+    if config.miles.save is None or config.miles.save_hf is None:
+        return None
+    save, export = Path(config.miles.save).resolve(), Path(config.miles.save_hf).resolve()
+    own = [save / "checkpoints", save / "start-model"]
+    if export in (save, *save.parents) or any(export.is_relative_to(folder) for folder in own):
+        return values(config, "miles.save", "miles.save_hf")
+    return None
+
+
 REFUSED_BY_SETTINGS = (
     Row("moe-backend", "a mixture-of-experts model", "refused", LATER, HOOKUP,
         _if(is_moe, "model.backend"), {"model.backend": "moe"}),
+    Row("backend-experts", "the dense backend for a model with experts", "refused",
+        "its configuration names experts, and the dense trainer has none", HOOKUP,
+        _if(lambda config, facts: config.model.backend == "dense" and facts.experts > 0,
+            "model.backend", "model.path"),
+        {"model.backend": "dense"}, facts=ModelFacts("llama", 8)),
     Row("model-family", "a model that is not Llama, Qwen3 or OLMo-2", "refused",
         "no weight mapping that round-trips bitwise is tested for it", HOOKUP,
         _family, facts=ModelFacts("qwen2")),
@@ -155,6 +171,24 @@ REFUSED_BY_SETTINGS = (
         _if(lambda config, _: config.rollout.mode == "async" and config.rollout.max_lag == 0,
             "rollout.mode", "rollout.max_lag"),
         {"rollout.mode": "async"}),
+    Row("async-lag-steps", "a lag that the last optimizer step of a collection exceeds", "refused",
+        "with several optimizer steps a collection, max_lag must be at least their number less one",
+        SAMPLES, _if(lambda config, _: config.rollout.mode == "async"
+            and 0 < config.rollout.max_lag < config.steps_per_collection - 1,
+            "rollout.max_lag", "batch.global_batch_size", "rollout.rollout_batch_size",
+            "rollout.n_samples_per_prompt"),
+        {"rollout.mode": "async", "rollout.max_lag": 2, "batch.global_batch_size": 16}),
+    Row("sync-lag", "a lag without async", "refused",
+        "synchronous collections are trained on by the version that made them; max_lag needs async",
+        SAMPLES, _if(lambda config, _: config.rollout.mode == "sync" and config.rollout.max_lag > 0,
+            "rollout.mode", "rollout.max_lag"),
+        {"rollout.max_lag": 1}),
+    Row("sglang-colocated", "an SGLang server in turns with the trainer", "refused",
+        "colocation hands weights over by IPC, not there yet", PUBLISH,
+        _if(lambda config, _: config.engine.kind == "sglang"
+            and config.engine.placement == "colocated", "engine.kind", "engine.placement"),
+        {"engine.kind": "sglang", "engine.url": "http://127.0.0.1:30000",
+         "engine.placement": "colocated"}),
     Row("async-resident", "async with a colocated engine", "refused",
         "async needs a resident engine of its own", SAMPLES,
         _if(lambda config, _: config.rollout.mode == "async"
@@ -223,6 +257,10 @@ REFUSED_BY_SETTINGS = (
             > config.rollout.num_rollout,
             "miles.debug_exit_after_rollout", "rollout.num_rollout"),
         {"miles.debug_exit_after_rollout": 99, "miles.save": "runs/x"}),
+    Row("export-folder", "a final export over the run's own files", "refused",
+        "save_hf must be a folder of its own: not miles.save, one above it, its checkpoints or its"
+        " start-model", PUBLISH, _export_folder,
+        {"miles.save": "runs/x", "miles.save_hf": "runs/x"}),
     Row("save-interval", "checkpoints without a folder", "refused",
         "save_interval needs miles.save", PUBLISH,
         _if(lambda config, _: config.miles.save_interval > 0 and config.miles.save is None,

@@ -1,14 +1,16 @@
 """The command line: exit codes, one line of error, and what a verb loads."""
 
+import json
 import subprocess
 import sys
 import types
 from pathlib import Path
 
 import pytest
+from test_manifest import checkpoint
 
-from capture.core import cli, runtime
-from capture.core.errors import CheckpointError, ContractError
+from capture.core import cli, configfile, resuming, runtime, tinymodel
+from capture.core.errors import CheckpointError, ConfigError, ContractError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,6 +35,7 @@ def driver(monkeypatch):
     fake.main = main
     monkeypatch.setitem(sys.modules, "capture.core.driver", fake)
     monkeypatch.setattr(runtime, "check", lambda: None)
+    monkeypatch.setattr(cli, "early", lambda config: None)
     return fake
 
 
@@ -173,3 +176,68 @@ def test_light_verbs_load_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def early(folder, **changes):
+    data = {"miles.save": str(folder / "out"), **changes}
+    return resuming.early(configfile.parse(configfile.with_changes({}, data)))
+
+
+def test_folders_are_looked_at_before_anything_heavy_is_loaded(tmp_path):
+    early(tmp_path)
+    with pytest.raises(CheckpointError, match="no finished checkpoint; start without --resume"):
+        early(tmp_path, **{"miles.load": str(tmp_path / "out")})
+    (tmp_path / "out").write_text("")
+    with pytest.raises(ConfigError, match="is a file, not a folder"):
+        early(tmp_path)
+    (tmp_path / "out").unlink()
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf/x").write_text("")
+    with pytest.raises(ConfigError, match="not empty"):
+        early(tmp_path, **{"miles.save_hf": str(tmp_path / "hf")})
+    checkpoint(tmp_path / "out/checkpoints/iter_0000003")
+    with pytest.raises(ConfigError, match="holds a run; resume it with --resume"):
+        early(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("seed", 2, "seed was 1 and is 2"),
+        ("rollout.rollout_batch_size", 4, "rollout.rollout_batch_size was 2 and is 4"),
+        ("rollout.shuffle", False, "rollout.shuffle was True and is False"),
+        ("batch.global_batch_size", 8, "resume with the old batch sizes"),
+        ("rollout.num_rollout", 2, "is behind them"),
+        ("parallel.world_size", 2, "topology changes"),
+        ("model.d_model", 32, "model.d_model was 64 and is 32"),
+        ("task.max_operand", 9, "task.max_operand was 29 and is 9"),
+        ("name", "other", None),
+        ("objective.eps_clip", 0.1, None),
+    ],
+)
+def test_a_resume_with_changed_settings_names_the_setting(tmp_path, key, value, says):
+    base = {
+        "seed": 1, "rollout.rollout_batch_size": 2, "rollout.n_samples_per_prompt": 4,
+        "batch.global_batch_size": 4, "miles.load": str(tmp_path / "out"),
+    }  # fmt: skip
+    checkpoint(tmp_path / "out/checkpoints/iter_0000003")
+    start = tmp_path / "out/start-model"
+    start.mkdir()
+    config = configfile.parse(configfile.with_changes({}, base))
+    (start / tinymodel.FACTS).write_text(json.dumps(tinymodel.facts_of(config)))
+    early(tmp_path, **base)
+    changed = {**base, key: value}
+    if says is None:
+        early(tmp_path, **changed)
+        return
+    with pytest.raises(CheckpointError) as caught:
+        early(tmp_path, **changed)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_task_that_is_none_is_refused_before_the_runtime_is_looked_at(tmp_path, capsys):
+    path = tmp_path / "run.toml"
+    path.write_text('[task]\nname = "aritmetic"\n')
+    assert cli.main(["run", str(path)]) == 2
+    assert "task.name: 'aritmetic'" in capsys.readouterr().err

@@ -151,6 +151,8 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path):
         ("{", "not JSON"),
         ("[]", "model_type"),
         ("{}", "model_type"),
+        ('{"model_type": "llama", "num_experts": "many"}', "a number of experts"),
+        ('{"model_type": "llama", "attention_dropout": [1]}', "a number of experts or a dropout"),
     ],
 )
 def test_a_model_folder_that_is_none_is_named(tmp_path, content, words):
@@ -186,7 +188,7 @@ def test_a_change_is_toml_or_else_a_string(text, found):
     assert configfile.change(text) == found
 
 
-@pytest.mark.parametrize("text", ["seed", "=1", "a.b.c=1", "A=1", "core.x y=1"])
+@pytest.mark.parametrize("text", ["seed", "=1", "a.b.c=1", "A=1", "core.x y=1", "seed=1\nname=2"])
 def test_a_change_of_another_form_is_refused(text):
     with pytest.raises(ConfigError, match="--set"):
         configfile.change(text)
