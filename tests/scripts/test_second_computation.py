@@ -38,6 +38,7 @@ def small(tmp_path):
     return tmp_path, target
 
 
+@pytest.mark.slow  # `make check` runs this check itself
 def test_every_stored_run_agrees():
     compared, errors = second.compare(ROOT)
     assert errors == []
