@@ -34,7 +34,10 @@ def save_native(folder: Path, train_module: Any, state: Mapping[str, Any]) -> No
     from olmo_core.train.utils import EnvRngStates
 
     own = {"rng": EnvRngStates.current_state().as_dict(), "rank": get_rank()}
-    Checkpointer(work_dir=folder.parent).save(folder, train_module, {**state, **own})
+    try:
+        Checkpointer(work_dir=folder.parent).save(folder, train_module, {**state, **own})
+    except _failures() as error:
+        raise CheckpointError(f"{folder}: Core cannot write it: {_first_line(error)}") from error
 
 
 def load_native(folder: Path, train_module: Any) -> dict[str, Any]:
@@ -60,11 +63,10 @@ def load_native(folder: Path, train_module: Any) -> dict[str, Any]:
         state = Checkpointer(work_dir=folder.parent).load(
             folder, train_module, load_trainer_state=True, load_optim_state=True
         )
-    except Exception as error:  # of this rank; the others see it go
-        text = " ".join(str(error).split())[:300]
+    except _failures() as error:
         raise CheckpointError(
             f"{folder}: Core cannot load it into this run's model and optimizer: resume with the"
-            f" settings that saved it; {type(error).__name__}: {text}"
+            f" settings that saved it; {_first_line(error)}"
         ) from error
     state = dict(state or {})
     with collective.guard("restore"):
@@ -75,6 +77,20 @@ def load_native(folder: Path, train_module: Any) -> dict[str, Any]:
         if not EnvRngStates.from_dict(state.pop("rng")).restore():
             raise CheckpointError(f"{own}: random states of another Python, numpy or torch")
     return state
+
+
+def _failures() -> tuple[type[BaseException], ...]:
+    """What a native read or write raises; torch's own error of several ranks is no Exception."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    return (Exception, CheckpointException)
+
+
+def _first_line(error: BaseException) -> str:
+    """The first cause, on one line."""
+    causes = list(getattr(error, "failures", {}).values())
+    cause = causes[0][0] if causes else error
+    return f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"
 
 
 class CheckpointStore:
