@@ -68,8 +68,9 @@ class Engine:
         self.during = lambda: None  # called once for each call of generate
 
     def generate(self, prompts, *, n, max_new_tokens, seed, version=None, **settings):
-        if self.version is None or version not in (None, self.version):
-            raise ContractError("engine-version", f"holds {self.version}, asked for {version}")
+        held = self.version  # once: a load of another thread may come between
+        if held is None or version not in (None, held):
+            raise ContractError("engine-version", f"holds {held}, asked for {version}")
         self.during()
         made = []
         for prompt, own in zip(prompts, seed, strict=True):
@@ -81,7 +82,7 @@ class Engine:
                     Generation(
                         tokens,
                         logp(self.weights, whole, len(prompt)),
-                        np.full(len(tokens), self.version, np.int64),
+                        np.full(len(tokens), held, np.int64),
                         "length",
                     )
                 )

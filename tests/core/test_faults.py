@@ -338,8 +338,19 @@ def test_killed_async_run_generates_its_pending_prompts_again(tmp_path):
 # -- two ranks -----------------------------------------------------------------------------------
 
 
-def ranks(tmp_path, fault):
-    """Both ranks' output of TWO_RANKS with a fault, as JSON."""
+FAULTS = {
+    "wrong step": ("rank 1 completed optimizer step 6, the clock expects 5", 4),
+    "wrong lr": ("rank 1 has lr_used", 4),
+    "disk full": ("rank 1: OSError.*No space", 5),
+    "export": ("rank 1: RuntimeError: lost a shard", 4),
+    "engine": ("rank 0: version 4 was being published", 4),
+}
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """The folder of two ranks that ran TWO_RANKS with every fault, and what each saw."""
+    folder = tmp_path_factory.mktemp("two")
     running = []
     for rank in range(2):
         environment = {
@@ -351,7 +362,7 @@ def ranks(tmp_path, fault):
         }
         running.append(
             subprocess.Popen(
-                [sys.executable, "-c", TWO_RANKS, str(tmp_path), fault],
+                [sys.executable, "-c", TWO_RANKS, str(folder), "none", *FAULTS],
                 cwd=ROOT,
                 env=environment,
                 stdout=subprocess.PIPE,
@@ -361,80 +372,76 @@ def ranks(tmp_path, fault):
         )
     found = []
     for process in running:
-        out, error = process.communicate(timeout=120)
+        out, error = process.communicate(timeout=240)
         assert process.returncode == 0, error[-2000:]
         found.append(json.loads(out.splitlines()[-1]))
-    return found
+    return folder, found
 
 
 TWO_RANKS = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 sys.path.insert(0, "tests/core")
 import fakes, torch.distributed as dist
-from capture.core import driver, collective
+from capture.core import driver
 from capture.core.errors import CoreRunError
 
-folder, fault = Path(sys.argv[1]), sys.argv[2]
-rank = int(__import__("os").environ["RANK"])
-dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-config = fakes.settings(folder, parallel__world_size=2)
-made = fakes.parts(config, folder)
-made.actor = fakes.Actor(config, {5: fault} if rank == 1 and fault.startswith("wrong") else {})
-if rank == 1:
-    made.engine = None
-    if fault == "disk full":
-        write = driver.Journal.write
-        def full(self, record):
-            if record.step == 5: raise OSError(28, "No space left on device")
-            write(self, record)
-        driver.Journal.write = full
-    if fault == "export":
-        export = made.actor.export
-        def broken():
-            if made.actor.optimizer_step == 4: raise RuntimeError("lost a shard")
-            return export()
-        made.actor.export = broken
-if rank == 0 and fault == "engine":
-    made.engine = fakes.Engine(fail_at=3)
-seen = []
-try:
-    result = driver.run(config, parts=made, boundary=lambda *at: seen.append(at))
-    ended = "complete" if result.completed else "stopped"
-except CoreRunError as error:
-    ended = str(error)
-print(json.dumps({"ended": ended, "step": made.actor.optimizer_step, "seen": len(seen),
-                  "version": made.engine.version if made.engine else None}), flush=True)
+root, rank = Path(sys.argv[1]), int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method=f"file://{root}/meet", rank=rank, world_size=2)
+write = driver.Journal.write
+
+def full(self, record):
+    if record.step == 5: raise OSError(28, "No space left on device")
+    write(self, record)
+
+def one(fault):
+    folder = root / fault
+    config = fakes.settings(folder, parallel__world_size=2)
+    made = fakes.parts(config, folder)
+    made.actor = fakes.Actor(config, {5: fault} if rank == 1 and fault.startswith("wrong") else {})
+    driver.Journal.write = full if rank == 1 and fault == "disk full" else write
+    if rank == 1:
+        made.engine = None
+        if fault == "export":
+            export = made.actor.export
+            def broken():
+                if made.actor.optimizer_step == 4: raise RuntimeError("lost a shard")
+                return export()
+            made.actor.export = broken
+    if rank == 0 and fault == "engine":
+        made.engine = fakes.Engine(fail_at=3)
+    seen = []
+    try:
+        result = driver.run(config, parts=made, boundary=lambda *at: seen.append(at))
+        ended = "complete" if result.completed else "stopped"
+    except CoreRunError as error:
+        ended = str(error)
+    return {"ended": ended, "step": made.actor.optimizer_step, "seen": len(seen),
+            "version": made.engine.version if made.engine else None}
+
+print(json.dumps({fault: one(fault) for fault in sys.argv[2:]}), flush=True)
 dist.destroy_process_group()
 """
 
 
-def test_two_ranks_agree_to_the_end(tmp_path):
-    found = ranks(tmp_path, "none")
-    assert [one["ended"] for one in found] == ["complete"] * 2
+def test_two_ranks_agree_to_the_end(ranks):
+    folder, found = ranks
+    assert [one["none"]["ended"] for one in found] == ["complete"] * 2
     for rank in range(2):
         name = f"training_contract_rank{rank}.jsonl"
-        assert [record.step for record in records(tmp_path, name)] == list(range(1, 13))
+        assert [record.step for record in records(folder / "none", name)] == list(range(1, 13))
 
 
-@pytest.mark.parametrize(
-    ("fault", "says", "recorded"),
-    [
-        ("wrong step", "rank 1 completed optimizer step 6, the clock expects 5", 4),
-        ("wrong lr", "rank 1 has lr_used", 4),
-        ("disk full", "rank 1: OSError.*No space", 5),
-        ("export", "rank 1: RuntimeError: lost a shard", 4),
-        ("engine", "rank 0: version 4 was being published", 4),
-    ],
-)
-def test_fault_of_one_rank_ends_both_with_the_same_words(tmp_path, fault, says, recorded):
+@pytest.mark.parametrize("fault", FAULTS)
+def test_fault_of_one_rank_ends_both_with_the_same_words(ranks, fault):
     import re
 
-    found = ranks(tmp_path, fault)
+    folder, found = ranks[0] / fault, [one[fault] for one in ranks[1]]
+    says, recorded = FAULTS[fault]
     assert found[0]["ended"] == found[1]["ended"]
     assert re.search(says, found[0]["ended"])
     assert found[0]["seen"] == found[1]["seen"]
-    assert len(records(tmp_path)) == recorded
-    store = CheckpointStore(tmp_path / "run")
+    assert len(records(folder)) == recorded
+    store = CheckpointStore(folder / "run")
     last = store.check(store.latest(), Shape(2, 1, lock_digest()))
     assert last.optimizer_step == (4 if recorded == 5 or fault.startswith("wrong") else 2)
