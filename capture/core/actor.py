@@ -62,6 +62,7 @@ class CoreActor:
         self.objective = ObjectiveConfig(
             eps_clip=own.eps_clip,
             eps_clip_high=own.eps_clip_high,
+            dual_clip=own.dual_clip,
             kl_coef=own.kl_coef,
             kl_type=own.kl_type,
             entropy_coef=own.entropy_coef,

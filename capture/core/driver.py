@@ -346,8 +346,11 @@ class _Run:
 
     def _export(self) -> None:
         target = self.config.miles.save_hf
-        if target is None or (Path(target) / "config.json").exists():
-            return  # the second: a resumed run that was complete already
+        if target is None:
+            return
+        # Rank 0 writes the folder, so it alone may say that a resumed run had it already.
+        if self.ranks.gather((Path(target) / "config.json").exists())[0]:
+            return
         with self.ranks.guard("export"):
             named = self.actor.export()
             if self.rank == 0:

@@ -40,7 +40,7 @@ class Journal:
             self.log = RunLog(
                 Path(os.devnull) if save is None else next_path(save),
                 name=config.name,
-                command=command(),
+                command=command(config.seed),
                 notes=notes(config),
                 echo=sys.stdout if save is None else None,
             )
@@ -122,11 +122,16 @@ class Journal:
             self.log.saved(folder)
 
 
-def command() -> list[str]:
-    """What started this process, without the folders of this machine."""
+def command(seed: int) -> list[str]:
+    """What started this process, without the folders of this machine, and with the seed in force.
+
+    Readers of Miles logs take the seed from `--seed` in the command and from nowhere else.
+    """
     first = Path(sys.argv[0])
     start = ["python", "-m", "capture.core"] if first.name == "__main__.py" else [first.name]
-    return [*start, *sys.argv[1:]]
+    words = [*start, *sys.argv[1:]]
+    said = any(word == "--seed" or word.startswith("--seed=") for word in words)
+    return words if said else [*words, "--seed", str(seed)]
 
 
 def notes(config: RunConfig) -> tuple[str, ...]:

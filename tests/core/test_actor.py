@@ -395,3 +395,17 @@ def test_the_local_objective_of_one_rank_is_the_global_one():
     assert result.terms["pg"] / result.denominators.global_tokens == pytest.approx(
         result.objective, rel=1e-5
     )
+
+
+def test_every_setting_of_the_objective_reaches_it():
+    """A field that stays behind is accepted and does nothing."""
+    from capture.core.config import ObjectiveConfig as Settings
+
+    changed = {
+        "eps_clip": 0.11, "eps_clip_high": 0.33, "dual_clip": 3.5, "kl_coef": 0.02, "kl_type": "k2",
+        "entropy_coef": 0.03, "tis": True, "tis_clip": 4.5, "tis_clip_low": 0.25,
+        "reduction": "response",
+    }  # fmt: skip
+    assert set(Settings.model_fields) == {*changed, "normalize_std"}  # that one is the advantages'
+    actor = CoreActor(settings(**{f"objective__{key}": value for key, value in changed.items()}))
+    assert {key: getattr(actor.objective, key) for key in changed} == changed

@@ -425,9 +425,11 @@ def test_engine_that_answers_too_little_is_caught(tmp_path):
 
 def test_command_in_the_log_names_no_folder_of_this_machine(monkeypatch):
     monkeypatch.setattr("sys.argv", ["/somewhere/capture/core/__main__.py", "run", "x.toml"])
-    assert journal.command() == ["python", "-m", "capture.core", "run", "x.toml"]
+    assert journal.command(7) == ["python", "-m", "capture.core", "run", "x.toml", "--seed", "7"]
     monkeypatch.setattr("sys.argv", ["/somewhere/train.py", "x"])
-    assert journal.command() == ["train.py", "x"]
+    assert journal.command(7) == ["train.py", "x", "--seed", "7"]
+    monkeypatch.setattr("sys.argv", ["train.py", "--seed", "3"])
+    assert journal.command(7) == ["train.py", "--seed", "3"]
 
 
 def test_parts_are_what_the_driver_uses():

@@ -45,14 +45,9 @@ def kit(*arguments: str) -> subprocess.CompletedProcess:
 
 
 def healthy(log: str) -> bool:
-    """Whether `health` judged a log and found at most that the gap grows.
-
-    The gap of these runs is float32 rounding, about 1e-7 nats, and follows the size of the logits;
-    the kit's rule for a creeping gap looks at the trend alone, so it fires in some of them.
-    """
+    """Whether `health` judged a log and found nothing."""
     done = kit("health", log)
-    found = re.findall(r"^outside: (.*)$", done.stdout, re.MULTILINE)
-    return (done.returncode, found) in [(0, []), (1, ["log-probability gap"])]
+    return done.returncode == 0 and not re.search(r"^outside: ", done.stdout, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
