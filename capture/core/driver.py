@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import records, resuming, rollouts
+from . import progress, records, resuming, rollouts
 from .checkpoint import FOLDER, CheckpointStore
 from .clock import PolicyClock, Vote
 from .config import RunConfig
@@ -55,23 +55,26 @@ class Result:
 
 
 def main(config: RunConfig) -> int:
-    """Run, and say on rank 0 how it ended. The exit code of the command line."""
-    result = run(config)
-    if int(os.environ.get("RANK", "0")) == 0:
-        how = "complete" if result.completed else "stopped on purpose, can be resumed"
-        print(
-            f"{config.name}: {how}: {result.collections} collections,"
-            f" {result.optimizer_step} optimizer steps"
-        )
+    """Run, and say on rank 0 where it is and how it ended. Gives the exit code."""
+    first = int(os.environ.get("RANK", "0")) == 0
+    told = progress.on_terminal(config.rollout.num_rollout) if first else None
+    result = run(config, told=told)
+    if first:
+        print(progress.ending(config.name, result))
     return 0
 
 
 def run(
-    config: RunConfig, *, parts: Parts | None = None, boundary: Boundary | None = None
+    config: RunConfig,
+    *,
+    parts: Parts | None = None,
+    boundary: Boundary | None = None,
+    told: Callable[[int, Result], None] | None = None,
 ) -> Result:
     """Train as `config` says; what was finished before an error stays valid.
 
-    parts: ready-made pieces in place of those that the settings name.
+    parts: ready-made pieces in place of those that the settings name. told: called after each
+    collection with the number of those that are done.
     Raises CoreRunError, and whatever `boundary` raises.
     """
     if config.miles.save_hf is not None and config.miles.load is None:
@@ -79,6 +82,7 @@ def run(
     with contextlib.ExitStack() as stack:
         made = parts or build(config, stack)
         own = _Run(config, made, boundary or (lambda name, collection: None))
+        own.told = told or own.told
         try:
             result = own.go()
         except BaseException as error:
@@ -121,6 +125,7 @@ class _Run:
         self.producer: Producer | None = None
         self.journal: Journal | None = None
         self.saved_step: int | None = None
+        self.told: Callable[[int, Result], None] = lambda done, result: None
         self.generation_seconds = 0.0
 
     def close(self, status: int) -> None:
@@ -142,6 +147,7 @@ class _Run:
         horizon, stop = config.rollout.num_rollout, config.miles.debug_exit_after_rollout
         while self.cursor.committed < horizon:
             self._one_collection()
+            self.told(self.cursor.committed, self.result)
             if self.cursor.committed == stop:
                 break
         if self.producer is not None:
