@@ -9,6 +9,7 @@ from figures import answers, evidence
 from figures.registry import Figure, figure
 from figures.sources import measured, published
 from figures.style import Style
+from figures.tablefigure import published_table
 
 TWINS = ("h200-miles/determ", "h200-miles/determ2")
 PEER = "h200-miles/plain3"  # the same seeds, deterministic inference off
@@ -186,15 +187,8 @@ def gb10() -> Figure:
         published(name, "gb10", value_id, kind=kind, unit=unit)
         for _, name, value_id, kind, unit in _REPORTED
     ]
-    return Figure(
-        shape="A table of published values, one row each.",
-        values=values,
-        rows=[
-            {"what": row[0], "published": value.text}
-            for row, value in zip(_REPORTED, values, strict=True)
-        ],
-        columns={"what": "Number", "published": "Published"},
-    )
+    columns = {"what": "Number", "published": "Published"}
+    return published_table(values, _REPORTED, columns)
 
 
 @figure("fig-4-5-gb10-runs")

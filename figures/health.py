@@ -9,6 +9,7 @@ from figures.five_numbers import SEEDS
 from figures.registry import Figure, figure
 from figures.sources import measured, published
 from figures.style import Style
+from figures.tablefigure import published_table
 from figures.values import Value
 
 STEPS = tuple(range(12))  # the shortest of the three runs has so many
@@ -132,15 +133,8 @@ def gb10_signals() -> Figure:
     values = [
         published(name, "gb10", value_id, kind="metric", unit="") for *_, name, value_id in _GB10
     ]
-    return Figure(
-        shape="A table of published values, one row each.",
-        values=values,
-        rows=[
-            {"signal": row[0], "what": row[1], "published": value.text}
-            for row, value in zip(_GB10, values, strict=True)
-        ],
-        columns={"signal": "Signal", "what": "Over", "published": "Published"},
-    )
+    columns = {"signal": "Signal", "what": "Over", "published": "Published"}
+    return published_table(values, _GB10, columns)
 
 
 def legend(style: Style, runs: list[evidence.Run]) -> list[Any]:

@@ -11,6 +11,7 @@ from figures.five_numbers import SEEDS
 from figures.registry import Figure, figure
 from figures.sources import measured, published
 from figures.style import Style
+from figures.tablefigure import published_table
 from figures.values import Value
 
 LAB = "h200-miles"
@@ -63,12 +64,7 @@ _COLUMNS = {"what": "Number", "published": "Published"}
 def table_of(entries: Sequence[tuple[str, str, str, str, str]]) -> Figure:
     """A table of published values of the GB10 lab, one row each."""
     values = [_published(*entry[1:]) for entry in entries]
-    rows = [
-        {"what": entry[0], "published": value.text}
-        for entry, value in zip(entries, values, strict=True)
-    ]
-    shape = "A table of published values, one row each."
-    return Figure(shape=shape, values=values, rows=rows, columns=_COLUMNS)
+    return published_table(values, entries, _COLUMNS)
 
 
 def _published(name: str, value_id: str, kind: str, noun: str) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from figures.registry import Figure, figure
 from figures.sources import published
+from figures.tablefigure import published_table
 from figures.values import Value
 
 # what, over what, name of the value, id in reported.toml, noun
@@ -57,15 +58,8 @@ PAIR: tuple[Row, ...] = (
 def table(rows: tuple[Row, ...]) -> Figure:
     """One row a published value."""
     values = [_value(*row[2:]) for row in rows]
-    return Figure(
-        shape="A table of published values, one row each.",
-        values=values,
-        rows=[
-            {"what": row[0], "over": row[1], "published": value.text}
-            for row, value in zip(rows, values, strict=True)
-        ],
-        columns={"what": "What", "over": "Where or over what", "published": "Published"},
-    )
+    columns = {"what": "What", "over": "Where or over what", "published": "Published"}
+    return published_table(values, rows, columns)
 
 
 def _value(name: str, value_id: str, noun: str) -> Value:

@@ -9,6 +9,7 @@ from figures import evidence
 from figures.five_numbers import SEEDS
 from figures.registry import Figure, figure
 from figures.sources import cited, measured, published
+from figures.tablefigure import published_table
 from figures.values import Value
 
 _VERSION = "rollout/weight_version/"
@@ -61,12 +62,8 @@ def ages() -> Figure:
 
 def _table(shape: str, listed: Sequence[tuple[str, str, Value]]) -> Figure:
     """A table of published values: what, who, value."""
-    return Figure(
-        shape=shape,
-        values=[value for _, _, value in listed],
-        rows=[{"what": what, "who": who, "published": value.text} for what, who, value in listed],
-        columns={"what": "Number", "who": "Published by", "published": "Published"},
-    )
+    columns = {"what": "Number", "who": "Published by", "published": "Published"}
+    return published_table([value for _, _, value in listed], listed, columns, shape)
 
 
 @figure("fig-4-1-rate")

@@ -11,6 +11,7 @@ from figures.five_numbers import SEEDS
 from figures.registry import Figure, figure
 from figures.sources import cited, measured, published
 from figures.style import Style
+from figures.tablefigure import published_table
 
 STEPS = tuple(range(12))  # as many as the shortest of the three runs has
 LONGEST = "rollout/response_len/max"
@@ -33,12 +34,8 @@ def gb10_cut() -> Figure:
         ),
         ("limit of an answer", published("limit", "gb10", "answer-limit", kind="count")),
     )
-    return Figure(
-        shape="A table of published values, one row each.",
-        values=[value for _, value in listed],
-        rows=[{"what": what, "published": value.text} for what, value in listed],
-        columns={"what": "Number", "published": "Published"},
-    )
+    columns = {"what": "Number", "published": "Published"}
+    return published_table([value for _, value in listed], listed, columns)
 
 
 @figure("fig-4-2-dense")

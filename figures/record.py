@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from figures.registry import Figure, figure
 from figures.sources import published
+from figures.tablefigure import published_table
 
 # what, name of the value, id in reported.toml, kind, unit (None: that of the source)
 _ROWS = (
@@ -28,12 +29,5 @@ def gb10_record() -> Figure:
         published(name, "gb10", value_id, kind=kind, unit=unit)
         for _, name, value_id, kind, unit in _ROWS
     ]
-    return Figure(
-        shape="A table of published values, one row each.",
-        values=values,
-        rows=[
-            {"what": row[0], "published": value.text}
-            for row, value in zip(_ROWS, values, strict=True)
-        ],
-        columns={"what": "Number", "published": "Published"},
-    )
+    columns = {"what": "Number", "published": "Published"}
+    return published_table(values, _ROWS, columns)

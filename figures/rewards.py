@@ -5,6 +5,7 @@ from __future__ import annotations
 from figures.citations import cited
 from figures.registry import Figure, figure
 from figures.sources import published
+from figures.tablefigure import published_table
 from figures.values import Value
 
 LOST = "lost"
@@ -75,9 +76,5 @@ def equal_rewards() -> Figure:
 
 
 def _two_columns(rows: list[tuple[str, Value]]) -> Figure:
-    return Figure(
-        shape="A table of published values, one row each.",
-        values=[value for _, value in rows],
-        rows=[{"what": what, "published": value.text} for what, value in rows],
-        columns={"what": "What", "published": "Published"},
-    )
+    columns = {"what": "What", "published": "Published"}
+    return published_table([value for _, value in rows], rows, columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from figures import evidence
 from figures.registry import Figure, figure
 from figures.sources import measured, published
+from figures.tablefigure import published_table
 
 TIMED = "h200-miles/plain_s1234"
 
@@ -75,15 +76,8 @@ def _published(rows: list[tuple[str, str, str, str]], heading: str) -> Figure:
         )
         for _, name, value_id, noun in rows
     ]
-    return Figure(
-        shape="A table of published values.",
-        values=values,
-        rows=[
-            {"what": row[0], "published": value.text}
-            for row, value in zip(rows, values, strict=True)
-        ],
-        columns={"what": heading, "published": "Published"},
-    )
+    columns = {"what": heading, "published": "Published"}
+    return published_table(values, rows, columns, "A table of published values.")
 
 
 @figure("fig-6-2-gb10-eval")

@@ -11,6 +11,7 @@ from figures.health import SIGNALS, STEPS, legend, range_value, series
 from figures.registry import Figure, figure
 from figures.sources import measured, published
 from figures.style import Style
+from figures.tablefigure import published_table
 
 WINDOW = 4  # steps at either end: a third of the steps that all seeds have
 PANELS = ("reward", "length", "cut")
@@ -116,12 +117,5 @@ def gb10_seeds() -> Figure:
         )
         for _, _, name, value_id, unit in _GB10
     ]
-    return Figure(
-        shape="A table of published values, one row each.",
-        values=values,
-        rows=[
-            {"what": row[0], "over": row[1], "published": value.text}
-            for row, value in zip(_GB10, values, strict=True)
-        ],
-        columns={"what": "What", "over": "Over", "published": "Published"},
-    )
+    columns = {"what": "What", "over": "Over", "published": "Published"}
+    return published_table(values, _GB10, columns)

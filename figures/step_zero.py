@@ -9,6 +9,7 @@ from figures.five_numbers import SEEDS
 from figures.registry import Figure, figure
 from figures.sources import measured, published
 from figures.style import Style
+from figures.tablefigure import published_table
 
 LAB = "h200-miles"
 GAP = "train/train_rollout_logprob_abs_diff"
@@ -118,12 +119,5 @@ def gb10_step_zero() -> Figure:
     values = [
         published(name, "gb10", value_id, kind="metric", unit="") for _, name, value_id in _GB10
     ]
-    return Figure(
-        shape="A table of published values, one row each.",
-        values=values,
-        rows=[
-            {"what": row[0], "published": value.text}
-            for row, value in zip(_GB10, values, strict=True)
-        ],
-        columns={"what": "Number", "published": "Published"},
-    )
+    columns = {"what": "Number", "published": "Published"}
+    return published_table(values, _GB10, columns)

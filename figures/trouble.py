@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from figures.registry import Figure, figure
 from figures.sources import cited, published
+from figures.tablefigure import published_table
 from figures.values import Value
 
 # entry, what, name of the value, where it stands, kind, unit (None: that of the source). It stands
@@ -81,12 +82,5 @@ def _value(name: str, place: str, kind: str, unit: str | None) -> Value:
 def reported_numbers() -> Figure:
     """One row a published number: the entry that cites it, what it is, and the number."""
     values = [_value(*row[2:]) for row in _ROWS]
-    return Figure(
-        shape="A table of published values, one row each.",
-        values=values,
-        rows=[
-            {"entry": row[0], "what": row[1], "published": value.text}
-            for row, value in zip(_ROWS, values, strict=True)
-        ],
-        columns={"entry": "Entry", "what": "What", "published": "Published"},
-    )
+    columns = {"entry": "Entry", "what": "What", "published": "Published"}
+    return published_table(values, _ROWS, columns)

@@ -10,6 +10,7 @@ from figures import evidence
 from figures.registry import Figure, figure
 from figures.sources import measured, published
 from figures.style import Style
+from figures.tablefigure import published_table
 
 FILTER = "h200-miles/filter"
 PLAIN = ("h200-miles/plain_s1234", "h200-miles/plain_s4321", "h200-miles/plain3")
@@ -102,15 +103,8 @@ def _published_table(rows: tuple[tuple[str, str, str, str, str | None], ...]) ->
         counted = what in ("clean steps", "steps", "most dropped", "baseline runs")
         kind = "count" if counted else "metric" if what in ("mean reward", "ratio") else ""
         values.append(published(name, "gb10", value_id, kind=kind, unit=unit))
-    return Figure(
-        shape="A table of published values, one row each.",
-        values=values,
-        rows=[
-            {"what": row[0], "over": row[1], "published": value.text}
-            for row, value in zip(rows, values, strict=True)
-        ],
-        columns={"what": "What", "over": "Over", "published": "Published"},
-    )
+    columns = {"what": "What", "over": "Over", "published": "Published"}
+    return published_table(values, rows, columns)
 
 
 @figure("fig-3-2-h200-drops")

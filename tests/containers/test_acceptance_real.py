@@ -1,19 +1,16 @@
 """The protocol against a real engine and the real watchdog: the killed run is stopped by it."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import time
 
 import pytest
 from mileskit.acceptance import bundlecheck
-from test_run_real import CLIENT, DOCKERFILE
+from realruns import build_image, real_lab
 
 from tests.capture import acceptlab
 from tests.capture.acceptlab import DEATH, STEPS
-from tests.fakes.runlab import RunLab
 
 IMAGE = "miles-101-test/protocol:1"
 # In Python's place: prints a log; as the killing program it lets the log go on behind the kill.
@@ -37,23 +34,8 @@ echo "# end 2026-11-29T14:00:00Z rc=0 seconds=1"
 @pytest.fixture
 def real(tmp_path, daemon):
     """A lab whose docker is the real client, and an image that plays both runs."""
-    context = tmp_path / "context"
-    context.mkdir()
-    shutil.copy("/bin/busybox", context / "busybox")
-    (context / "Dockerfile").write_text(DOCKERFILE)
-    programs = {"python": PYTHON, "python3": "#!/bin/sh\necho 0.5.16\n"}
-    programs["git"] = "#!/bin/sh\necho 31f1ca961 2026-08-21 a subject\n"
-    for name, text in programs.items():
-        (context / name).write_text(text)
-        (context / name).chmod(0o755)
-    env = {**daemon.env, "DOCKER_BUILDKIT": "0"}
-    daemon.docker("build", "-q", "--network=none", "-t", IMAGE, str(context), env=env)
-    lab = RunLab(tmp_path)
-    (lab.bin / "docker-state").unlink()
-    (lab.bin / "docker").write_text(CLIENT.format(docker=shutil.which("docker")))
-    lab.env["PATH"] = f"{lab.bin}:{os.environ['PATH']}"
-    lab.env["DOCKER_HOST"] = daemon.env["DOCKER_HOST"]
-    lab.lab.mkdir()
+    build_image(daemon, tmp_path / "context", IMAGE, PYTHON)
+    lab = real_lab(tmp_path, daemon)
     yield lab
     daemon.remove(*daemon.docker("ps", "-aq").stdout.split())
 

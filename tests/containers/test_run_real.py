@@ -1,13 +1,12 @@
 """The verb `run` against a real engine: to its end, Ctrl+C, the time limit of a paused run."""
 
-import os
-import shutil
 import signal
 import subprocess
 
 import pytest
 import rig
 from mileskit.common import tomlio
+from realruns import build_image, real_lab
 
 from tests.fakes.lab import until
 from tests.fakes.runlab import RunLab
@@ -22,49 +21,18 @@ echo "# date 2026-11-29T13:27:19Z"
 while [ -f /root/lab/hang ]; do sleep 0.1; done
 echo "# end 2026-11-29T14:00:00Z rc=0 seconds=1"
 """
-DOCKERFILE = """\
-FROM scratch
-COPY busybox /bin/busybox
-RUN ["/bin/busybox", "--install", "/bin"]
-COPY python python3 git /bin/
-"""
-# A sandbox without the right to raise limits refuses memlock=-1; everything else stays.
-CLIENT = """\
-#!/bin/sh
-for word; do
-    shift
-    case $word in --ulimit | memlock=-1) ;; *) set -- "$@" "$word" ;; esac
-done
-exec {docker} "$@"
-"""
 
 
 @pytest.fixture(scope="session")
 def miles_image(private_daemon):
     """An image with stand-ins for python, git and SGLang's python3."""
-    context = private_daemon.folder / "miles-image"
-    context.mkdir()
-    shutil.copy("/bin/busybox", context / "busybox")
-    (context / "Dockerfile").write_text(DOCKERFILE)
-    programs = {"python": PYTHON, "python3": "#!/bin/sh\necho 0.5.16\n"}
-    programs["git"] = "#!/bin/sh\necho 31f1ca961 2026-08-21 a subject\n"
-    for name, text in programs.items():
-        (context / name).write_text(text)
-        (context / name).chmod(0o755)
-    env = {**private_daemon.env, "DOCKER_BUILDKIT": "0"}
-    private_daemon.docker("build", "-q", "--network=none", "-t", IMAGE, str(context), env=env)
-    return IMAGE
+    return build_image(private_daemon, private_daemon.folder / "miles-image", IMAGE, PYTHON)
 
 
 @pytest.fixture
 def real(tmp_path, daemon, miles_image):
     """A lab whose docker is the real client; nvidia-smi is a stand-in."""
-    lab = RunLab(tmp_path)
-    (lab.bin / "docker-state").unlink()
-    (lab.bin / "docker").write_text(CLIENT.format(docker=shutil.which("docker")))
-    lab.env["PATH"] = f"{lab.bin}:{os.environ['PATH']}"
-    lab.env["DOCKER_HOST"] = daemon.env["DOCKER_HOST"]
-    lab.lab.mkdir()
+    lab = real_lab(tmp_path, daemon)
     yield lab
     daemon.remove(*daemon.docker("ps", "-aq").stdout.split())
 
