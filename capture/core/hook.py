@@ -1,9 +1,10 @@
 """The objective hook: Core trains, and only what it calls the loss is ours.
 
-`TransformerTrainModule.train_batch` splits a batch into microbatches, calls `model_forward` for
-each inside the context that says when gradients are synchronised, and runs backward on the loss it
-gets. `PackTrainModule.model_forward` gives it the policy objective of one pack. Accumulation, DDP
-and FSDP synchronisation, clipping, schedule and optimizer step stay Core's.
+Core's train modules split a batch into microbatches, call a forward method for each inside the
+context that says when gradients are synchronised, and run backward on the loss they get. `PackHook`
+puts the policy objective of one pack in that forward's place; which method it is differs between
+the dense train module (here) and that of mixture-of-experts models (`moe`). Accumulation,
+synchronisation, clipping, schedule and optimizer step stay Core's.
 
 Core divides a loss by the labels of its own rank, so with unequal masks the ranks would weigh
 unequally. The objective here is already over the step's global denominators; Core divides by none.
@@ -11,10 +12,12 @@ unequally. The objective here is already over the step's global denominators; Co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from olmo_core.nn.lm_head import LMOutputWithLoss
 from olmo_core.train.train_module import TransformerTrainModule
@@ -36,10 +39,15 @@ IGNORED = -100  # Core's label for a position without a loss; it only feeds Core
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackWork:
-    """One microbatch: a pack and, along its N response tokens, what the loss needs."""
+    """One microbatch: a pack and, along its N response tokens, what the loss needs.
+
+    inputs: None for a pack that is only scored. routes: int64 [L, layers, top k], the expert ids
+    that its L tokens are to execute, or None.
+    """
 
     pack: Pack
-    inputs: PackInputs
+    inputs: PackInputs | None
+    routes: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +86,12 @@ class Recorder:
         self.metrics["train/objective"] = value
 
 
-class PackTrainModule(TransformerTrainModule):
-    """Core's train module over packs. Train with `train_packs`, then `optim_step`."""
+class PackHook:
+    """What makes one of Core's train modules train on packs: mix it in before the module's class.
+
+    Train with `train_packs`, then `optim_step`. A subclass overrides the forward that its Core
+    class calls for a microbatch, gives it `_pack_objective`, and keeps Core's as `_core_forward`.
+    """
 
     #: called with the global gradient norm before clipping has any effect on weights; what it
     #: raises stops the step before schedule and optimizer
@@ -88,6 +100,19 @@ class PackTrainModule(TransformerTrainModule):
     on_gradients: Callable[[], None] | None = None
 
     _context: StepContext | None = None
+    _work: Sequence[PackWork] = ()
+
+    def _core_forward(self, input_ids: torch.Tensor, **others: Any) -> torch.Tensor:
+        """Core's own forward of one row: logits [1, kept rows, V]."""
+        raise NotImplementedError
+
+    def _pack_context(self, item: PackWork) -> contextlib.AbstractContextManager[Any]:
+        """What is open around forward and backward of a microbatch, or around its scoring."""
+        return contextlib.nullcontext()
+
+    def _train_mode(self) -> None:
+        """Put the model into training mode, as Core does before a batch."""
+        self.model.train()
 
     def train_packs(self, work: Sequence[PackWork], context: StepContext) -> list[PackOutput]:
         """Forward and backward of one optimizer step on this rank, one microbatch a pack.
@@ -104,24 +129,30 @@ class PackTrainModule(TransformerTrainModule):
             labels[row, active] = torch.from_numpy(pack.targets[pack.mask])
         # one row a microbatch: the padding that makes rows equal is cut off in `model_forward`
         self.rank_microbatch_size = longest
-        self._context = context
+        self._context, self._work = context, work
         self._outputs: list[PackOutput] = []
         try:
             self.train_batch({"input_ids": tokens, "labels": labels, "work": list(work)})
         finally:
-            self._context = None
+            self._context, self._work = None, ()
         if len(self._outputs) != len(work):
             raise ContractError(
                 "accumulation", f"{len(self._outputs)} forwards for {len(work)} packs"
             )
         return self._outputs
 
-    def model_forward(self, input_ids, labels=None, **others):
-        """Core's forward, or for a batch of `train_packs` the policy objective of one pack."""
-        work = others.pop("work", None)
-        if work is None:
-            return super().model_forward(input_ids, labels=labels, **others)
-        if len(work) != 1 or len(input_ids) != 1:
+    @contextlib.contextmanager
+    def _train_microbatch_context(self, micro_batch_idx: int, num_micro_batches: int):
+        with super()._train_microbatch_context(micro_batch_idx, num_micro_batches):
+            if not self._work:
+                yield
+                return
+            with self._pack_context(self._work[micro_batch_idx]):
+                yield
+
+    def _pack_objective(self, work: Sequence[PackWork]) -> LMOutputWithLoss:
+        """The policy objective of the one pack of a microbatch, in the shape that Core expects."""
+        if len(work) != 1:
             raise ContractError("microbatch", f"{len(work)} packs in one microbatch")
         item, context = work[0], self._context
         objective = context.objective
@@ -146,7 +177,7 @@ class PackTrainModule(TransformerTrainModule):
                 "max_doc_lens": [max(pack.doc_lens)],
             }
         rows = torch.from_numpy(pack.positions).to(self.device)
-        logits = super().model_forward(
+        logits = self._core_forward(
             torch.from_numpy(pack.tokens)[None].to(self.device),
             logits_to_keep=rows[None],
             **documents,
@@ -162,12 +193,44 @@ class PackTrainModule(TransformerTrainModule):
         )
 
     @torch.no_grad()
-    def score_pack(self, pack: Pack, *, temperature: float) -> torch.Tensor:
-        """The same log-probabilities without a graph, [N] on the CPU, float32."""
+    def score_pack(
+        self, pack: Pack, *, temperature: float, routes: np.ndarray | None = None
+    ) -> torch.Tensor:
+        """The same log-probabilities without a graph, [N] on the CPU, float32.
+
+        routes: as in `PackWork`.
+        """
         # the mode of training: without dropout it changes no number, and one mode for both
         # forwards leaves none to differ in
+        self._train_mode()
+        with self._pack_context(PackWork(pack, None, routes)):
+            return self.pack_logps(pack, temperature=temperature)[0].float().cpu()
+
+    def settle(self) -> None:
+        """Make parameters readable after forwards without a backward."""
+
+    def gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """(parameter name, gradient as the backward left it), of parameters that have one."""
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None:
+                yield name, parameter.grad
+
+
+class PackTrainModule(PackHook, TransformerTrainModule):
+    """Core's dense train module over packs."""
+
+    def model_forward(self, input_ids, labels=None, **others):
+        """Core's forward, or for a batch of `train_packs` the policy objective of one pack."""
+        work = others.pop("work", None)
+        if work is None:
+            return super().model_forward(input_ids, labels=labels, **others)
+        return self._pack_objective(work)
+
+    def _core_forward(self, input_ids, **others):
+        return super().model_forward(input_ids, **others)
+
+    def _train_mode(self) -> None:
         self._set_model_mode("train")
-        return self.pack_logps(pack, temperature=temperature)[0].float().cpu()
 
     def settle(self) -> None:
         """Give every rank its shard again.
