@@ -138,7 +138,9 @@ def test_draws_follow_the_distribution():
     logp = torch.log_softmax(torch.tensor([2.0, 1.0, 0.0, -1.0, -8.0]), -1)
     count = 40_000
     uniform = torch.from_numpy(sampling.uniforms((1,), 0, count))
-    found = sampling.pick(logp.expand(count, 5), uniform, temperature=1.0, top_p=1.0, top_k=-1)
+    found = sampling.pick(
+        logp.expand(count, 5), uniform, temperature=1.0, top_p=1.0, top_k=-1
+    ).tokens
     share = np.bincount(found.numpy(), minlength=5) / count
     # five standard deviations of a binomial share
     np.testing.assert_allclose(share, logp.exp().numpy(), atol=5 * 0.5 / np.sqrt(count))
@@ -161,7 +163,7 @@ def test_only_kept_tokens_are_drawn_and_all_of_them(top_p, top_k, kept):
     logp = torch.tensor([0.1, 0.5, 0.06, 0.3, 0.04]).log()
     uniform = torch.linspace(0, 1 - 2**-53, 4001, dtype=torch.float64)
     found = sampling.pick(logp.expand(4001, 5), uniform, temperature=1.0, top_p=top_p, top_k=top_k)
-    assert set(found.tolist()) == kept
+    assert set(found.tokens.tolist()) == kept
 
 
 def test_a_draw_never_takes_an_impossible_token():
@@ -169,7 +171,8 @@ def test_a_draw_never_takes_an_impossible_token():
     for value in (0.0, 0.5, 1 - 2**-53):
         for settings in ({"top_p": 1.0, "top_k": -1}, {"top_p": 0.9, "top_k": 3}):
             uniform = torch.tensor([value], dtype=torch.float64)
-            assert sampling.pick(logp, uniform, temperature=1.0, **settings).tolist() == [1]
+            found = sampling.pick(logp, uniform, temperature=1.0, **settings)
+            assert found.tokens.tolist() == [1]
 
 
 def test_logits_that_are_no_numbers_are_an_error():

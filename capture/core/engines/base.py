@@ -2,7 +2,8 @@
 
 The log-probability rule, the same for every engine and for the trainer: natural logarithms of
 softmax(logits / temperature) over the whole vocabulary, for the token that was sampled. top_p and
-top_k restrict which token can be sampled and leave the log-probability as it is. Temperature 0
+top_k restrict which token can be sampled and leave the log-probability as it is, unless the kept
+sets are asked for: then they come with the response, and the softmax is over them. Temperature 0
 takes the most probable token, and its log-probabilities are those of temperature 1.
 """
 
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ContractError
+from ..keptsets import KeptSets
 
 FINISHES = ("stop", "length", "abort")
 
@@ -32,6 +34,7 @@ class Generation:
     versions: np.ndarray  # int64 [R], the weights that sampled each token
     finish: str  # stop: end token; length: max_new_tokens; abort: ended from outside
     expert_ids: np.ndarray | None = None  # int [T-1, layers, topk], None for a dense model
+    kept: KeptSets | None = None  # of R sets, where they were asked for
 
     def __post_init__(self) -> None:
         if self.finish not in FINISHES:
@@ -41,6 +44,8 @@ class Generation:
             raise ContractError("generation", f"arrays of {sorted(lengths)} entries")
         if not len(self.tokens) and self.finish != "abort":
             raise ContractError("generation", f"no token, but finish is {self.finish!r}")
+        if self.kept is not None:
+            self.kept.check_tokens(self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +86,13 @@ class Engine(Protocol):
         temperature: float = 1.0,
         top_p: float = 1.0,
         top_k: int = -1,
+        kept_sets: bool = False,
         seed: int | Sequence[int] = 0,
         version: int | None = None,
     ) -> list[Generation]:
         """n responses to each prompt, those of prompt i at i*n to i*n+n-1.
 
+        kept_sets: give the kept set of every token, and score the tokens over them.
         seed: one number a prompt, or one for all. ContractError ("engine-version") when `version`
         is given and is not the engine's at the start, and for prompts without a token.
         """
@@ -165,6 +172,7 @@ def check_request(
     temperature: float,
     top_p: float,
     top_k: int,
+    kept_sets: bool = False,
 ) -> None:
     """Raise ContractError ("engine-request") for arguments that mean nothing."""
     for wrong, what in (
@@ -173,6 +181,8 @@ def check_request(
         (not 0 <= temperature < float("inf"), f"temperature is {temperature}"),
         (not 0 < top_p <= 1, f"top_p is {top_p}"),
         (top_k < -1, f"top_k is {top_k}"),
+        (kept_sets and temperature == 0, "kept sets at temperature 0, which samples nothing"),
+        (kept_sets and top_p == 1 and top_k < 1, "kept sets without top_p or top_k"),
         (any(not len(prompt) for prompt in prompts), "a prompt without a token"),
     ):
         if wrong:

@@ -105,6 +105,7 @@ class SGLangEngine:
         temperature: float = 1.0,
         top_p: float = 1.0,
         top_k: int = -1,
+        kept_sets: bool = False,
         seed: int | Sequence[int] = 0,
         version: int | None = None,
     ) -> list[Generation]:
@@ -117,6 +118,8 @@ class SGLangEngine:
             top_p=top_p,
             top_k=top_k,
         )
+        if kept_sets:
+            raise RefusedError("this client asks no server for kept sets", "sampling-replay-sglang")
         base.check_version(self._held(), version)
         common = {
             "max_new_tokens": max_new_tokens,

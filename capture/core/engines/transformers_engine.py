@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from ..errors import ContractError, PublicationError, RefusedError
+from ..keptsets import KeptSets
 from . import base, sampling, weights
 from .base import Difference, Generation, LoadReport
 from .gate import Gate
@@ -105,6 +106,7 @@ class TransformersEngine:
         temperature: float = 1.0,
         top_p: float = 1.0,
         top_k: int = -1,
+        kept_sets: bool = False,
         seed: int | Sequence[int] = 0,
         version: int | None = None,
     ) -> list[Generation]:
@@ -116,7 +118,14 @@ class TransformersEngine:
             temperature=temperature,
             top_p=top_p,
             top_k=top_k,
+            kept_sets=kept_sets,
         )
+        settings = {
+            "temperature": temperature,
+            "top_p": top_p,
+            "top_k": top_k,
+            "kept_sets": kept_sets,
+        }
         keys = base.prompt_seeds(prompts, seed)
         rows = [
             (list(prompt), key, i)
@@ -130,17 +139,15 @@ class TransformersEngine:
                 base.check_version(self._version, version)
                 self._loads = self._gate.loads
                 if self.refresh == "barrier":
-                    return self._rows(rows, max_new_tokens, temperature, top_p, top_k)
-            return self._rows(rows, max_new_tokens, temperature, top_p, top_k)
+                    return self._rows(rows, max_new_tokens, settings)
+            return self._rows(rows, max_new_tokens, settings)
 
-    def _rows(
-        self, rows: list[Any], longest: int, temperature: float, top_p: float, top_k: int
-    ) -> list[Generation]:
+    def _rows(self, rows: list[Any], longest: int, settings: Mapping[str, Any]) -> list[Generation]:
         found: list[Generation] = []
         with torch.no_grad():
             for start in range(0, len(rows), self.batch_size):
                 batch = _Batch(self, rows[start : start + self.batch_size], longest)
-                found += batch.run(temperature=temperature, top_p=top_p, top_k=top_k)
+                found += batch.run(settings)
         return found
 
     def _turn(self) -> Any:
@@ -228,33 +235,29 @@ class _Batch:
         self.tokens: list[list[int]] = [[] for _ in rows]
         self.logps: list[list[float]] = [[] for _ in rows]
         self.versions: list[list[int]] = [[] for _ in rows]
+        self.kept: list[list[np.ndarray]] = [[] for _ in rows]
         self.finish = ["abort"] * len(rows)
         self.alive = list(range(len(rows)))  # places of the rows that still run
         self.cache = DynamicCache(config=engine.model.config)  # the forward adds to it in place
 
-    def run(self, *, temperature: float, top_p: float, top_k: int) -> list[Generation]:
-        """Generate until every row is finished or the engine is told to end."""
+    def run(self, settings: Mapping[str, Any]) -> list[Generation]:
+        """Generate with the settings of `sampling.pick`, until every row or the engine ends."""
         for step in range(self.max_new_tokens):
             if not self.alive or self.engine._ended:
                 break
             with self.engine._turn():
                 version = base.check_version(self.engine._version, None)
                 logits = self._forward()
-            logp = sampling.logps(logits, temperature)
-            chosen = sampling.pick(
-                logp,
-                self.uniform[:, step],
-                temperature=temperature,
-                top_p=top_p,
-                top_k=top_k,
-            )
-            self._append(chosen, logp, version, last=step + 1 == self.max_new_tokens)
+            picked = sampling.pick(logits, self.uniform[:, step], **settings)
+            sampling.check(picked)
+            self._append(picked, version, last=step + 1 == self.max_new_tokens)
         return [
             Generation(
                 np.asarray(self.tokens[i], dtype=np.int64),
                 np.asarray(self.logps[i], dtype=np.float32),
                 np.asarray(self.versions[i], dtype=np.int64),
                 self.finish[i],
+                kept=KeptSets.of(self.kept[i]) if settings["kept_sets"] else None,
             )
             for i in range(len(self.tokens))
         ]
@@ -271,11 +274,12 @@ class _Batch:
         )
         return out.logits[:, -1]
 
-    def _append(
-        self, chosen: torch.Tensor, logp: torch.Tensor, version: int, *, last: bool
-    ) -> None:
-        """Note the chosen tokens [alive], end rows, and make the next forward's inputs."""
-        values = logp.gather(-1, chosen[:, None])[:, 0].tolist()
+    def _append(self, picked: sampling.Picked, version: int, *, last: bool) -> None:
+        """Note the picked tokens [alive], end rows, and make the next forward's inputs."""
+        chosen, values = picked.tokens, picked.logps.tolist()
+        if picked.kept_ids is not None:
+            for row, ids in zip(self.alive, sampling.kept_rows(picked), strict=True):
+                self.kept[row].append(ids)
         keep = []
         for place, (row, token, value) in enumerate(
             zip(self.alive, chosen.tolist(), values, strict=True)
