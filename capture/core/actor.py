@@ -18,18 +18,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from olmo_core.optim import SkipStepOptimizer
 
-from . import collective, models, scoring
+from . import collective, fp32head, models, scoring
 from .config import RunConfig
 from .errors import CheckpointError, ContractError
-from .hook import PackTrainModule, PackWork, Recorder, StepContext
+from .hook import PackHook, PackWork, Recorder, StepContext
 from .keptweights import KeptWeights
 from .objective import ObjectiveConfig, pack_inputs
 from .packing import Pack, Plan, plan
-from .samples import Collection, Sample, check_active_inputs
+from .samples import Collection, Sample, check_active_inputs, check_kept_sets
 from .schedule import check_rate, rate_of
-from .skipstep import averages, check_stepped, set_averages
+from .skipstep import averages, check_stepped, keeps_averages, set_averages
 from .stepresult import StepResult
 from .verdict import BeforeStep, Scores, check_finite, check_tokens, digest
 
@@ -55,7 +54,7 @@ class CoreActor:
         self.config = config
         self.on_gradients = on_gradients
         self.after_step = after_step
-        self.module: PackTrainModule | None = None
+        self.module: PackHook | None = None
         self.hf_config: Any = None
         self._owns_group = collective.start(config.parallel.world_size, config.model.device)
         own = config.objective
@@ -96,6 +95,8 @@ class CoreActor:
         hf, state = source if isinstance(source, tuple) else models.read(source)
         self._backend = models.backend(self.config, hf)
         self.module = self._backend.build(self.config, hf)
+        if self.config.fp32_lm_head:
+            fp32head.install(self.module.model)
         self._backend.load_hf(self.module, hf, state)
         self.hf_config = hf
         self._recorder = Recorder(max_steps=self.rate.horizon)
@@ -134,7 +135,7 @@ class CoreActor:
 
     def named_parameters(self) -> dict[str, torch.Tensor]:
         """Core's parameters; sharded ones are DTensors."""
-        return dict(self._ready().model.named_parameters())
+        return dict(self._ready().named_parameters())
 
     def export(self) -> Iterator[tuple[str, torch.Tensor]]:
         """(HF name, whole float32 tensor), one at a time. Under FSDP every rank iterates.
@@ -188,7 +189,7 @@ class CoreActor:
                 " and the length of the run must stay as they were"
             )
         optim = self._ready().optim
-        if isinstance(optim, SkipStepOptimizer):
+        if keeps_averages(optim):
             kept = state["rolling"]
             if kept is None:
                 raise CheckpointError(
@@ -266,6 +267,7 @@ class CoreActor:
         with collective.guard("inputs"):
             self._ready()
             check_active_inputs(samples)
+            check_kept_sets(samples, replay=self.config.rollout.use_sampling_replay)
             check_tokens(samples, self.hf_config)
             if len(samples) != self.config.samples_per_collection:
                 raise ContractError(
@@ -327,7 +329,7 @@ class CoreActor:
         module.on_gradients = self._on_gradients
         module.before_step = before
         try:
-            context = StepContext(self.objective, step_plan.denominators)
+            context = StepContext(self.objective, step_plan.denominators, step_plan.auxiliary)
             before.outputs = module.train_packs(work, context)
             module.optim_step()
         except BaseException:
@@ -382,7 +384,7 @@ class CoreActor:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _ready(self) -> PackTrainModule:
+    def _ready(self) -> PackHook:
         if self.module is None:
             raise ContractError("actor", "init has not been called")
         return self.module

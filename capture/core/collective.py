@@ -56,6 +56,18 @@ def start(expected: int, device: str = "cpu") -> bool:
     return True
 
 
+def start_alone(device: str = "cpu") -> bool:
+    """A process group of this process only, for Core modules that need one; True when created.
+
+    Nothing when there is a group already. It needs no address and no port.
+    """
+    if dist.is_initialized():
+        return False
+    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    return True
+
+
 def stop() -> None:
     """Leave the process group, if there is one."""
     if dist.is_available() and dist.is_initialized():

@@ -32,7 +32,7 @@ from .objective import (
     policy_objective,
     response_logps,
 )
-from .packing import Pack
+from .packing import AuxiliaryDenominators, Pack
 
 IGNORED = -100  # Core's label for a position without a loss; it only feeds Core's label count
 
@@ -52,10 +52,11 @@ class PackWork:
 
 @dataclass(frozen=True, slots=True)
 class StepContext:
-    """What all microbatches of one optimizer step share."""
+    """What all microbatches of one optimizer step share; auxiliary is for router losses."""
 
     objective: ObjectiveConfig
     denominators: Denominators
+    auxiliary: AuxiliaryDenominators | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +72,7 @@ class Recorder:
     """What Core's train module asks of a trainer: the step, the horizon and a place for metrics."""
 
     dp_process_group = None
+    global_batch_size = 0  # in tokens; Core only looks whether microbatches divide it
 
     def __init__(self, max_steps: int) -> None:
         self.global_step = 0
@@ -190,6 +192,7 @@ class PackHook:
             torch.arange(len(rows), device=self.device),
             temperature=temperature,
             entropy=entropy,
+            kept=pack.kept,
         )
 
     @torch.no_grad()
@@ -209,11 +212,9 @@ class PackHook:
     def settle(self) -> None:
         """Make parameters readable after forwards without a backward."""
 
-    def gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """(parameter name, gradient as the backward left it), of parameters that have one."""
-        for name, parameter in self.model.named_parameters():
-            if parameter.grad is not None:
-                yield name, parameter.grad
+    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """(Core's name, parameter) of the model; sharded ones are DTensors."""
+        return self.model.named_parameters()
 
 
 class PackTrainModule(PackHook, TransformerTrainModule):

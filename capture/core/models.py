@@ -1,4 +1,4 @@
-"""Picks what trains a run's model: the dense train module, or in part 2 the MoE one."""
+"""Picks what trains a run's model: the dense train module, or that of mixtures of experts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .supportrows import is_moe
 
 
 def backend_of(config: RunConfig, hf: Any) -> str:
-    """ "dense" for a model that the dense train module holds.
+    """ "dense" or "moe"; model.backend = "auto" reads the HF configuration.
 
-    Raises RefusedError for a mixture of experts, asked for or found in the HF configuration.
+    Raises RefusedError for the dense backend and a configuration with experts.
     """
     facts = from_dict(hf.to_dict())
-    if is_moe(config, facts) or facts.experts > 0:
+    if is_moe(config, facts):
+        return "moe"
+    if facts.experts > 0:
         raise RefusedError(
-            f"a mixture-of-experts model ({facts.family}, {facts.experts} experts) needs the MoE"
-            " backend, which is part 2",
-            "moe-backend",
+            f"{facts.family} with {facts.experts} experts needs the MoE backend", "backend-experts"
         )
     return "dense"
 
@@ -33,7 +33,10 @@ def layout_of(config: RunConfig) -> str:
 
 def backend(config: RunConfig, hf: Any) -> Any:
     """The module with build, load_hf and export_hf for this model."""
-    backend_of(config, hf)
+    if backend_of(config, hf) == "moe":
+        from . import moe
+
+        return moe
     from . import dense
 
     return dense

@@ -1,0 +1,66 @@
+"""Which functions of Core's mixture-of-experts path are replaced by plain PyTorch, and why.
+
+Released Core's path for training mixtures of experts is written for CUDA and Transformer Engine.
+What it computes is not changed here; where it is computed is. So every result of this path names
+how many functions were replaced: `label`. This module loads no torch; `standinops` has the code.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """One replaced function. `where` says when: any, cpu, or cpu-ep (from two EP ranks up)."""
+
+    name: str
+    reason: str
+    where: str
+
+
+_TE = "Transformer Engine's kernel is not installed; sorts rows by expert with PyTorch"
+_CUDA = "CUDA has streams, the CPU has none; work is done in order"
+
+REGISTRY = (
+    StandIn("moe_permute_no_compile", _TE, "any"),
+    StandIn("moe_unpermute_no_compile", _TE.replace("sorts", "puts") + " back, weighted", "any"),
+    StandIn("torch.cuda.current_stream", _CUDA, "cpu"),
+    StandIn("OLMoDDPTransformerBlock.get_dense_stream", _CUDA, "cpu"),
+    StandIn("async_copy_to_cpu", "copies through pinned memory of a GPU; here it copies", "cpu"),
+    StandIn("requires_host_side_split_sizes",
+            "counts of an expert's rows must lie on a GPU otherwise; the experts themselves are"
+            " Core's, over F.grouped_mm", "cpu"),
+    StandIn("torch.cuda.stream", _CUDA, "cpu-ep"),
+)  # fmt: skip
+
+#: class values that are set, not functions that are replaced
+VALUES: Mapping[str, str] = MappingProxyType(
+    {"OLMoDDPModel._training_dtype": "released Core always trains this path in bfloat16"}
+)
+
+
+def transformer_engine() -> bool:
+    """Whether Transformer Engine is installed; it is not imported."""
+    return importlib.util.find_spec("transformer_engine") is not None
+
+
+def needed(device: str, ep: int) -> tuple[StandIn, ...]:
+    """What is replaced on `device` ("cpu" or "cuda") with `ep` expert-parallel ranks."""
+    if device == "cuda":
+        if transformer_engine():
+            return ()
+        return tuple(one for one in REGISTRY if one.where == "any")
+    return tuple(one for one in REGISTRY if one.where != "cpu-ep" or ep > 1)
+
+
+def label(device: str, ep: int) -> str:
+    """What every result of the path is called; "" where nothing is replaced."""
+    count = len(needed(device, ep))
+    if not count:
+        return ""
+    kind = "CPU stand-ins" if device == "cpu" else "PyTorch stand-ins"
+    return f"Core code with {kind} for {count} functions"
