@@ -43,7 +43,7 @@ class ModelConfig(Section):
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
         0.0, description="dropout of the trainer's blocks"
     )
-    family: Literal["llama", "qwen3", "olmo2"] = Field(
+    family: Literal["llama", "qwen3", "olmo2", "qwen3_moe"] = Field(
         "llama", description="tiny model: architecture"
     )
     d_model: Positive = Field(64, description="tiny model: width")
@@ -51,6 +51,9 @@ class ModelConfig(Section):
     n_heads: Positive = Field(4, description="tiny model: attention heads")
     n_kv_heads: Positive = Field(2, description="tiny model: key and value heads")
     ffn: Positive = Field(128, description="tiny model: width of the feed-forward layer")
+    n_experts: Positive = Field(8, description="tiny qwen3_moe: experts of a layer")
+    experts_per_token: Positive = Field(2, description="tiny qwen3_moe: experts of a token")
+    expert_ffn: Positive = Field(32, description="tiny qwen3_moe: width of an expert")
     warm_steps: Count = Field(
         0, description="tiny model: supervised steps before the run, so that rewards are not all 0"
     )
@@ -84,6 +87,13 @@ class RolloutConfig(Section):
     )
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = Field(1.0, description="nucleus; 1 keeps all")
     top_k: int = Field(-1, ge=-1, description="kept tokens; -1 keeps all")
+    use_sampling_replay: bool = Field(
+        False,
+        description="score over the tokens that top_p and top_k kept; top_k bounds the memory",
+    )
+    allow_sampler_mismatch: bool = Field(
+        False, description="top_p or top_k without replay: the trainer scores another distribution"
+    )
     mode: Literal["sync", "async"] = Field(
         "sync", description="async: a producer collects while the trainer trains"
     )
@@ -303,6 +313,11 @@ class RunConfig(Section):
     def fp32_lm_head(self) -> bool:
         """Whether either form asks for the FP32-output head."""
         return self.core.fp32_lm_head or self.trainer.fp32_lm_head
+
+    @property
+    def truncates(self) -> bool:
+        """Whether top_p or top_k keeps tokens from being sampled."""
+        return self.rollout.top_p < 1.0 or self.rollout.top_k > 0
 
     @property
     def pack_tokens(self) -> int | None:

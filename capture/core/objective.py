@@ -23,6 +23,8 @@ import numpy as np
 import torch
 
 from .errors import ContractError, RefusedError
+from .keptlogps import kept_logps, scaled
+from .keptsets import KeptSets
 from .packing import Denominators, Pack
 
 __all__ = [
@@ -132,7 +134,7 @@ def token_logps(
 
     Entry p is token p + 1 under the logits at p. Computed in float32, or float64 for float64.
     """
-    scores = _scores(logits[:, :-1], temperature)
+    scores = scaled(logits[:, :-1], temperature)
     return torch.log_softmax(scores, dim=-1).gather(-1, tokens[:, 1:, None]).squeeze(-1)
 
 
@@ -143,24 +145,29 @@ def response_logps(
     *,
     temperature: float = 1.0,
     entropy: bool = False,
+    kept: KeptSets | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-probability, and entropy if asked, of the tokens after `positions`; both [N], nats.
 
     logits: [L, V] or [1, L, V]; tokens: [L] or [1, L]; positions: [N] below L - 1.
-    Only the N rows that are needed go through the softmax.
+    Only the N rows that are needed go through the softmax. kept: N sets that the softmax, and so
+    the entropy, is over in place of the vocabulary.
     """
     if logits.dim() == 3:
         if len(logits) != 1:
             raise ContractError("objective", f"a pack is one row, the logits have {len(logits)}")
         logits, tokens = logits[0], tokens.reshape(-1)
-    logps = torch.log_softmax(_scores(logits[positions], temperature), dim=-1)
+    if kept is not None:
+        return kept_logps(
+            logits[positions],
+            tokens[positions + 1],
+            kept,
+            temperature=temperature,
+            entropy=entropy,
+        )
+    logps = torch.log_softmax(scaled(logits[positions], temperature), dim=-1)
     chosen = logps.gather(-1, tokens[positions + 1, None]).squeeze(-1)
     return chosen, -(logps.exp() * logps).sum(-1) if entropy else None
-
-
-def _scores(logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    scores = logits if logits.dtype == torch.float64 else logits.float()
-    return scores if temperature == 1.0 else scores / temperature
 
 
 class Terms:

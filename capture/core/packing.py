@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .errors import ContractError, RefusedError
+from .keptsets import KeptSets
 from .samples import Sample
 
 UNLIMITED = sys.maxsize
@@ -46,6 +47,34 @@ class Denominators:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class AuxiliaryDenominators:
+    """What the router losses of one optimizer step are divided by, counted over all ranks.
+
+    Not the policy's: prompts, inactive tokens and each document's last token count here too.
+    """
+
+    model_tokens: int  # tokens of all documents, no filler
+    documents: int
+    world_size: int  # ranks over which gradients are averaged
+
+    def __post_init__(self) -> None:
+        if self.world_size < 1:
+            raise ContractError("denominators", f"world size {self.world_size}")
+        if not 1 <= self.documents <= self.model_tokens:
+            raise ContractError(
+                "denominators", f"{self.model_tokens} model tokens in {self.documents} documents"
+            )
+
+    def whole(self, reduction: str) -> int:
+        """Model tokens for "token", documents for "response"."""
+        return self.model_tokens if reduction == "token" else self.documents
+
+    def local(self, reduction: str) -> float:
+        """What a rank divides by so that the mean over ranks is the global loss."""
+        return self.whole(reduction) / self.world_size
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pack:
     """One forward: D documents, L tokens, N response tokens.
@@ -62,6 +91,7 @@ class Pack:
     document: np.ndarray  # int64 [N], which document of the pack the token belongs to
     mask: np.ndarray  # bool [N], all False for a filler
     active_in_response: np.ndarray  # int64 [N], active tokens of the token's whole response
+    kept: KeptSets | None = None  # N sets to score over; None: the whole vocabulary
 
     @property
     def is_filler(self) -> bool:
@@ -136,8 +166,15 @@ class StepPlan:
     sample_indexes: tuple[int, ...]
     ranks: tuple[tuple[Pack, ...], ...]
     denominators: Denominators
-    model_tokens: int  # tokens of all documents, no filler: part 2's auxiliary denominator
+    model_tokens: int  # tokens of all documents, no filler
     documents: int
+
+    @property
+    def auxiliary(self) -> AuxiliaryDenominators:
+        """The denominators of the router losses."""
+        return AuxiliaryDenominators(
+            self.model_tokens, self.documents, self.denominators.world_size
+        )
 
     @property
     def packs_per_rank(self) -> int:
@@ -282,22 +319,33 @@ def _longest_first(samples: Sequence[Sample], indexes: Sequence[int]) -> list[in
 
 
 def make_pack(samples: Sequence[Sample], indexes: Sequence[int]) -> Pack:
-    """Lay the samples at these indexes out in one row, in this order."""
+    """Lay the samples at these indexes out in one row, in this order.
+
+    Raises ContractError when some of them have kept sets and some have none.
+    """
     chosen = [samples[index] for index in indexes]
+    kept = [sample.kept for sample in chosen]
+    if len({sets is None for sets in kept}) > 1:
+        raise ContractError("kept-sets", "a pack of samples with and without kept sets")
     return _layout(
         documents=[(sample.tokens, sample.prompt_len, sample.loss_mask) for sample in chosen],
         indexes=tuple(indexes),
+        kept=None if None in kept else KeptSets.join(kept),
     )
 
 
 def _filler(like: Sample) -> Pack:
     """A pack without a sample: real token ids, so that any model takes them, and no weight."""
     tokens = np.array(like.tokens[:FILLER_TOKENS])
-    return _layout(documents=[(tokens, 1, np.zeros(1, np.bool_))], indexes=())
+    # a set of its token alone: the score is 0, and so is its gradient
+    kept = None if like.kept is None else KeptSets.of([tokens[1:]])
+    return _layout(documents=[(tokens, 1, np.zeros(1, np.bool_))], indexes=(), kept=kept)
 
 
 def _layout(
-    documents: Sequence[tuple[np.ndarray, int, np.ndarray]], indexes: tuple[int, ...]
+    documents: Sequence[tuple[np.ndarray, int, np.ndarray]],
+    indexes: tuple[int, ...],
+    kept: KeptSets | None,
 ) -> Pack:
     starts = np.cumsum([0, *(len(tokens) for tokens, _, _ in documents)])
     positions, owners, masks, active = [], [], [], []
@@ -319,6 +367,7 @@ def _layout(
         document=np.concatenate(owners),
         mask=np.concatenate(masks),
         active_in_response=np.concatenate(active),
+        kept=kept,
     )
 
 

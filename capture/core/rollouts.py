@@ -54,6 +54,7 @@ def collect(
             temperature=rollout.temperature,
             top_p=rollout.top_p,
             top_k=rollout.top_k,
+            kept_sets=rollout.use_sampling_replay,
             seed=[seed_of(config.seed, draw.collection, place) for place in places],
         )
         if len(made) != len(prompts) * n:
@@ -87,6 +88,7 @@ def _sample(task: Any, prompt: Any, response: Any, group: int, number: int) -> S
         reward=float(task.reward(prompt, [int(token) for token in response.tokens])),
         routes=response.expert_ids,
         finish=response.finish,
+        kept=response.kept,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .errors import ContractError
+from .keptsets import KeptSets
 
 FINISHES = ("stop", "length", "abort")
 
@@ -38,6 +39,7 @@ class Sample:
     advantage: float = 0.0
     routes: np.ndarray | None = None  # int [T-1, layers, topk]
     finish: str = "stop"
+    kept: KeptSets | None = None  # R sets that the tokens were sampled from and scored over
 
     def __post_init__(self) -> None:
         def put(name: str, dtype: type) -> np.ndarray:
@@ -102,6 +104,13 @@ class Sample:
                 )
             routes.setflags(write=False)
             object.__setattr__(self, "routes", routes)
+        if self.kept is not None:
+            try:
+                self.kept.check_tokens(self.response)
+            except ContractError as error:
+                raise ContractError(
+                    "kept-sets", f"sample {self.sample_id}: {error.detail}"
+                ) from None
 
     def _wrong(self, what: str) -> ContractError:
         return ContractError("sample", f"sample {self.sample_id}: {what}")
@@ -190,4 +199,19 @@ def check_active_inputs(samples: Sequence[Sample]) -> None:
                 "non-finite-logp",
                 f"sample {sample.sample_id}: behaviour_logp is"
                 f" {sample.behaviour_logp[position]} at response position {position}",
+            )
+
+
+def check_kept_sets(samples: Sequence[Sample], *, replay: bool) -> None:
+    """Raise ContractError unless every sample has kept sets under sampling replay, else none has.
+
+    One that lacks them would be scored over the whole vocabulary, beside others that are not.
+    """
+    for sample in samples:
+        if (sample.kept is not None) != replay:
+            found = "no kept sets" if replay else "kept sets"
+            raise ContractError(
+                "kept-sets",
+                f"sample {sample.sample_id} has {found}, rollout.use_sampling_replay is"
+                f" {str(replay).lower()}",
             )

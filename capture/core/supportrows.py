@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .config import CoreConfig, RunConfig
-from .modelfacts import ModelFacts
+from .modelfacts import MOE_FAMILIES, ModelFacts
 
 State = Literal["accepted", "refused", "not-covered"]
 #: gives "key = value, ..." where the row applies, else None
@@ -30,6 +30,7 @@ HEAD = "FP32-output vocabulary head"
 OURS = ""  # a rule of this trainer, not of the page
 LATER = "part of the MoE backend, not there yet"
 FAMILIES = ("llama", "qwen3", "olmo2")
+MOE = {"model.family": "qwen3_moe"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,17 @@ def _above_one(axis: str) -> Condition:
 
 
 def _family(config: RunConfig, facts: ModelFacts) -> str | None:
-    known = facts.family in FAMILIES or is_moe(config, facts)
+    known = facts.family in FAMILIES or facts.experts > 0 or is_moe(config, facts)
     return None if known else f'model_type = "{facts.family}"'
+
+
+def _moe_family(config: RunConfig, facts: ModelFacts) -> str | None:
+    known = facts.family in MOE_FAMILIES or not is_moe(config, facts)
+    return None if known else f'model_type = "{facts.family}", {values(config, "model.backend")}'
+
+
+def _moe(test: Callable[[RunConfig, ModelFacts], bool], *keys: str) -> Condition:
+    return _if(lambda config, facts: is_moe(config, facts) and test(config, facts), *keys)
 
 
 def _drop(config: RunConfig, facts: ModelFacts) -> str | None:
@@ -117,8 +127,9 @@ def _export_folder(config: RunConfig, _: ModelFacts) -> str | None:
 
 
 REFUSED_BY_SETTINGS = (
-    Row("moe-backend", "a mixture-of-experts model", "refused", LATER, HOOKUP,
-        _if(is_moe, "model.backend"), {"model.backend": "moe"}),
+    Row("moe-family", "a mixture-of-experts model that is not Qwen3-MoE", "refused",
+        "no weight mapping of experts that round-trips bitwise is tested for it", HOOKUP,
+        _moe_family, {"model.backend": "moe"}),
     Row("backend-experts", "the dense backend for a model with experts", "refused",
         "its configuration names experts, and the dense trainer has none", HOOKUP,
         _if(lambda config, facts: config.model.backend == "dense" and facts.experts > 0,
@@ -203,11 +214,40 @@ REFUSED_BY_SETTINGS = (
     Row("dropout", "dropout in the trainer", "refused",
         "nothing here checks a scoring pass against a forward with dropout", SAMPLES,
         _drop, {"model.dropout": 0.1}),
-    Row("sampling-truncated", "top-p or top-k sampling", "refused",
-        "scoring over the kept tokens needs sampling replay, not there yet", OURS,
-        _if(lambda config, _: config.rollout.top_p < 1.0 or config.rollout.top_k > 0,
-            "rollout.top_p", "rollout.top_k"),
+    Row("sampling-truncated", "top-p or top-k sampling without replay", "refused",
+        "the trainer would score another distribution than was sampled: set use_sampling_replay,"
+        " or allow_sampler_mismatch to measure that", OURS,
+        _if(lambda config, _: config.truncates and not config.rollout.use_sampling_replay
+            and not config.rollout.allow_sampler_mismatch, "rollout.top_p", "rollout.top_k"),
         {"rollout.top_p": 0.9}),
+    Row("sampling-replay-whole", "sampling replay of a sampler that keeps all", "refused",
+        "there is no kept set to replay", OURS,
+        _if(lambda config, _: config.rollout.use_sampling_replay and not config.truncates,
+            "rollout.use_sampling_replay", "rollout.top_p", "rollout.top_k"),
+        {"rollout.use_sampling_replay": True}),
+    Row("sampling-replay-one", "sampling replay of a sampler that keeps one token", "refused",
+        "over one token every log-probability is 0, and so is its gradient", OURS,
+        _if(lambda config, _: config.rollout.use_sampling_replay and config.rollout.top_k == 1,
+            "rollout.use_sampling_replay", "rollout.top_k"),
+        {"rollout.use_sampling_replay": True, "rollout.top_k": 1}),
+    Row("sampling-replay-kl", "sampling replay with a reference KL", "refused",
+        "the KL needs scores over the whole vocabulary; Miles refuses it too", OURS,
+        _if(lambda config, _: config.rollout.use_sampling_replay and config.objective.kl_coef > 0,
+            "rollout.use_sampling_replay", "objective.kl_coef"),
+        {"rollout.use_sampling_replay": True, "rollout.top_k": 8, "objective.kl_coef": 0.01}),
+    Row("sampling-replay-sglang", "sampling replay with an SGLang server", "refused",
+        "the client asks no server for kept sets", OURS,
+        _if(lambda config, _: config.rollout.use_sampling_replay
+            and config.engine.kind == "sglang", "rollout.use_sampling_replay", "engine.kind"),
+        {"rollout.use_sampling_replay": True, "rollout.top_k": 8, "engine.kind": "sglang",
+         "engine.url": "http://127.0.0.1:30000"}),
+    Row("sampler-mismatch-idle", "a sampler mismatch allowed where there is none", "refused",
+        "allow_sampler_mismatch is for top_p or top_k without replay", OURS,
+        _if(lambda config, _: config.rollout.allow_sampler_mismatch
+            and (config.rollout.use_sampling_replay or not config.truncates),
+            "rollout.allow_sampler_mismatch", "rollout.use_sampling_replay", "rollout.top_p",
+            "rollout.top_k"),
+        {"rollout.allow_sampler_mismatch": True}),
     Row("replay-both", "one of the two replay switches alone", "refused",
         "routing replay needs use_rollout_routing_replay and use_miles_router", REPLAY,
         _if(lambda config, _: config.miles.use_rollout_routing_replay
@@ -225,8 +265,42 @@ REFUSED_BY_SETTINGS = (
         "trainer pipeline parallelism is rejected", REPLAY, _above_one("pp"), {"parallel.pp": 2}),
     Row("context-parallel", "trainer CP above one", "refused",
         "trainer context parallelism is rejected", REPLAY, _above_one("cp"), {"parallel.cp": 2}),
-    Row("expert-parallel", "expert parallelism", "refused", LATER, REPLAY,
-        _above_one("ep"), {"parallel.ep": 2}),
+    Row("expert-parallel", "expert parallelism of a dense model", "refused",
+        "it has no experts", REPLAY,
+        _if(lambda config, facts: config.parallel.ep > 1 and not is_moe(config, facts),
+            "parallel.ep"),
+        {"parallel.ep": 2}),
+    Row("expert-ranks", "expert parallelism that ranks cannot share", "refused",
+        "parallel.ep must divide the trainer world size", REPLAY,
+        _moe(lambda config, _: config.parallel.world_size % config.parallel.ep != 0,
+             "parallel.ep", "parallel.world_size"),
+        {**MOE, "parallel.ep": 2}),
+    Row("expert-share", "experts that ranks cannot share", "refused",
+        "parallel.ep must divide the number of experts", REPLAY,
+        _moe(lambda config, facts: facts.experts % config.parallel.ep != 0,
+             "parallel.ep", "model.n_experts"),
+        {**MOE, "model.n_experts": 9, "parallel.ep": 2, "parallel.world_size": 2}),
+    Row("expert-choice", "more chosen experts than there are", "refused",
+        "a token cannot execute an expert twice", OURS,
+        _if(lambda config, _: config.model.path is None and config.model.family in MOE_FAMILIES
+            and config.model.experts_per_token > config.model.n_experts,
+            "model.experts_per_token", "model.n_experts"),
+        {**MOE, "model.experts_per_token": 9}),
+    Row("moe-sharded", "FSDP of a mixture of experts", "refused",
+        "Core's train module of this stack replicates all but experts; data_parallel must be ddp",
+        HOOKUP, _moe(lambda config, _: config.parallel.data_parallel != "ddp",
+                     "parallel.data_parallel"),
+        {**MOE, "parallel.data_parallel": "fsdp", "parallel.world_size": 2}),
+    Row("moe-bfloat16", "a mixture of experts in bfloat16 on a CPU", "refused",
+        "Core's optimizer of this stack keeps float32 weights beside bfloat16 ones on CUDA only",
+        HOOKUP, _moe(lambda config, _: config.model.dtype == "bfloat16"
+                     and config.model.device == "cpu", "model.dtype", "model.device"),
+        {**MOE, "model.dtype": "bfloat16"}),
+    Row("moe-sglang", "an SGLang server with a mixture of experts", "refused",
+        "its names of experts were never compared with a server's", PUBLISH,
+        _moe(lambda config, _: config.engine.kind == "sglang", "engine.kind"),
+        {"engine.kind": "sglang", "engine.url": "http://127.0.0.1:30000", "model.path": "model"},
+        facts=ModelFacts("qwen3_moe", 8)),
     Row("hsdp", "hybrid sharding", "refused",
         "it hung with two CPU ranks when tried, and the cause was not looked for", HOOKUP,
         _if(lambda config, _: config.parallel.data_parallel == "hsdp", "parallel.data_parallel"),
@@ -237,10 +311,6 @@ REFUSED_BY_SETTINGS = (
     Row("fp32-conflict", "an FP32 head on one side only", "refused",
         "the trainer's head and the serving head are set together", HEAD,
         _head_conflict, {"trainer.fp32_lm_head": True, "engine.enable_fp32_lm_head": False}),
-    Row("fp32-head", "the FP32-output head", "refused",
-        "released Core has no such head, and ours is not there yet", HEAD,
-        _if(lambda config, _: config.fp32_lm_head, "core.fp32_lm_head", "trainer.fp32_lm_head"),
-        {"core.fp32_lm_head": True}),
     Row("weight-tolerance", "a tolerance in the weight audit", "refused",
         "quantized serving weights are not covered; the audit compares exactly", CONTRACT,
         _if(lambda config, _: config.miles.check_weight_update_tolerance > 0,

@@ -142,6 +142,9 @@ def digest(samples: Sequence[Sample], layout: Plan) -> str:
             found.update(array.tobytes())
         if sample.routes is not None:
             found.update(sample.routes.tobytes())
+        if sample.kept is not None:
+            found.update(sample.kept.offsets.tobytes())
+            found.update(sample.kept.ids.tobytes())
     for step in layout.steps:
         found.update(
             repr([[pack.sample_indexes for pack in packs] for packs in step.ranks]).encode()
@@ -170,9 +173,10 @@ def check_tokens(samples: Sequence[Sample], hf_config: Any) -> None:
                 f"sample {sample.sample_id}: {len(sample.tokens)} tokens, the model's"
                 f" max_position_embeddings is {longest}",
             )
-        if int(sample.tokens.max()) >= words:
+        kept = () if sample.kept is None else (sample.kept.ids,)
+        largest = max(int(ids.max()) for ids in (sample.tokens, *kept))
+        if largest >= words:
             raise ContractError(
                 "token",
-                f"sample {sample.sample_id}: token id {sample.tokens.max()}, the model's"
-                f" vocab_size is {words}",
+                f"sample {sample.sample_id}: token id {largest}, the model's vocab_size is {words}",
             )

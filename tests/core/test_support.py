@@ -126,9 +126,9 @@ def test_either_replay_switch_alone_is_refused(switch):
 @pytest.mark.parametrize(
     ("serving", "ids"),
     [
-        (None, ["fp32-head"]),
-        (True, ["fp32-head"]),
-        (False, ["fp32-conflict", "fp32-head"]),
+        (None, []),
+        (True, []),
+        (False, ["fp32-conflict"]),
     ],
 )
 def test_the_head_of_both_sides_goes_together(form, serving, ids):

@@ -7,6 +7,9 @@ the engine's own copy, in the engine's dtype.
 `refresh` says what a load does to running responses: "mixed" lets them go on with the new weights
 and the cache of the old ones, token by token under the version that sampled it; "barrier" waits
 until they are finished; "drain" ends them (finish "abort") and then loads.
+
+`decode` "cache" lets the host read every token and lets the cache grow; "graph" does neither, and
+is the fast way on a GPU: see `decode_graph`. A load then goes between its looks.
 """
 
 from __future__ import annotations
@@ -22,14 +25,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from .. import fp32head
 from ..errors import ContractError, PublicationError, RefusedError
 from ..keptsets import KeptSets
 from . import base, sampling, weights
 from .base import Difference, Generation, LoadReport
+from .decode_graph import GraphDecoder
 from .gate import Gate
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 REFRESHES = ("mixed", "barrier", "drain")
+DECODES = ("cache", "graph")
 
 
 class TransformersEngine:
@@ -43,8 +49,11 @@ class TransformersEngine:
         pad_id: int = 0,
         refresh: str = "mixed",
         batch_size: int = 64,
+        decode: str = "cache",
         version: int = 0,
     ) -> None:
+        if decode not in DECODES:
+            raise RefusedError(f"decode {decode!r} is none of {', '.join(DECODES)}", "decode")
         if refresh not in REFRESHES:
             raise RefusedError(f"refresh {refresh!r} is none of {', '.join(REFRESHES)}", "refresh")
         self.model = model.eval().requires_grad_(False)
@@ -61,11 +70,18 @@ class TransformersEngine:
         self._gate = Gate()
         self._whole = threading.Lock()  # held by a call of generate: one at a time
         self._abort = threading.Event()
+        self._decoder = GraphDecoder(self) if decode == "graph" else None
         self._loads = 0  # asked for before the running call; one more ends it under "drain"
 
     @classmethod
     def from_folder(
-        cls, folder: Path | str, *, dtype: str = "float32", device: str = "cpu", **settings: Any
+        cls,
+        folder: Path | str,
+        *,
+        dtype: str = "float32",
+        device: str = "cpu",
+        fp32_lm_head: bool = False,
+        **settings: Any,
     ) -> TransformersEngine:
         """The engine of an HF folder, without any download. PublicationError if it is unusable."""
         from transformers import AutoModelForCausalLM
@@ -79,6 +95,8 @@ class TransformersEngine:
             )
         except (OSError, ValueError) as error:
             raise PublicationError(f"{folder}: no usable HF model: {error}") from None
+        if fp32_lm_head:
+            fp32head.install_serving(model)
         return cls(model.to(device), **settings)
 
     @property
@@ -95,7 +113,7 @@ class TransformersEngine:
         self.abort()
         with self._whole, self._gate.load():
             self._version = None
-            self.model, self._weights, self._snapshot = None, None, None
+            self.model = self._weights = self._snapshot = self._decoder = None
 
     def generate(
         self,
@@ -146,8 +164,11 @@ class TransformersEngine:
         found: list[Generation] = []
         with torch.no_grad():
             for start in range(0, len(rows), self.batch_size):
-                batch = _Batch(self, rows[start : start + self.batch_size], longest)
-                found += batch.run(settings)
+                part = rows[start : start + self.batch_size]
+                if self._decoder is not None:
+                    found += self._decoder.run(part, longest, settings)
+                else:
+                    found += _Batch(self, part, longest).run(settings)
         return found
 
     def _turn(self) -> Any:
