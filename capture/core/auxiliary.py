@@ -1,0 +1,209 @@
+"""The router losses as plain functions of scores, expert ids and document lengths. torch only.
+
+For T model tokens of one layer in D documents of n_1 .. n_D tokens, E experts and K of them a
+token: p_t [E] are the router's probabilities, c(S)_e the number of times that the tokens of a set
+S chose expert e, and g(d) the group of document d, which is all T tokens for "pack" and the
+document itself for "sequence". A document's balancing penalty and z penalty are
+
+    B_d = (E / K) sum_e  c(g(d))_e / |g(d)|  *  mean over t in d of p_t,e
+    Z_d = mean over t in d of  logsumexp(logits_t)^2
+
+and both reduce in the same way, N model tokens and M documents being those of the whole optimizer
+step on all ranks:
+
+    token      sum_d n_d B_d / N        response   sum_d B_d / M
+
+Each call adds the documents of one forward; the sum over the forwards and ranks of a step is the
+step's loss. Counts carry no gradient. B is 1 where experts are used evenly, and at most E / K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from .errors import ContractError, RefusedError
+
+GROUPINGS = ("pack", "sequence")
+REDUCTIONS = ("token", "response")
+COUNT_SOURCES = ("executed", "router_selected")
+
+
+@dataclass(frozen=True, slots=True)
+class RouterSettings:
+    """The six router controls of `[core]`, and whether recorded expert ids are replayed."""
+
+    grouping: str = "pack"
+    reduction: str = "token"
+    z_reduction: str = "token"
+    count_source: str = "executed"
+    balancing_weight: float = 0.01
+    z_weight: float = 1e-5
+    replay: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("router_aux_loss_grouping", self.grouping, GROUPINGS),
+            ("router_aux_loss_reduction", self.reduction, REDUCTIONS),
+            ("router_z_loss_reduction", self.z_reduction, REDUCTIONS),
+            ("router_aux_count_source", self.count_source, COUNT_SOURCES),
+        ):
+            if value not in known:
+                raise RefusedError(f"{name} must be {' or '.join(known)}, not {value!r}", name)
+        for name, weight in (
+            ("router_aux_loss_weight", self.balancing_weight),
+            ("router_z_loss_weight", self.z_weight),
+        ):
+            if not 0 <= weight < float("inf"):
+                raise RefusedError(f"{name} must be finite and at least 0, not {weight!r}", name)
+
+    @property
+    def native(self) -> bool:
+        """Whether Core's own loss functions compute the objective: pack, token, token."""
+        return (self.grouping, self.reduction, self.z_reduction) == ("pack", "token", "token")
+
+
+def settings_of(config) -> RouterSettings:
+    """The router settings of a run's configuration."""
+    core = config.core
+    return RouterSettings(
+        grouping=core.router_aux_loss_grouping,
+        reduction=core.router_aux_loss_reduction,
+        z_reduction=core.router_z_loss_reduction,
+        count_source=core.router_aux_count_source,
+        balancing_weight=core.router_aux_loss_weight,
+        z_weight=core.router_z_loss_weight,
+        replay=config.miles.use_rollout_routing_replay and config.miles.use_miles_router,
+    )
+
+
+def balancing_loss(
+    scores: torch.Tensor,
+    ids: torch.Tensor | None,
+    doc_lens: Sequence[int],
+    *,
+    topk: int | None = None,
+    grouping: str = "pack",
+    reduction: str = "token",
+    count_source: str = "executed",
+    denominator: float | None = None,
+    padding: int = 0,
+) -> torch.Tensor:
+    """The balancing loss of one layer's forward, without its coefficient: a scalar.
+
+    scores: probabilities [T + padding, E] or [1, T + padding, E], each row summing to 1; float64
+    is kept, anything else is computed in float32. Gradients go to them alone.
+    ids: int [T + padding, K], the experts that ran; with count_source "router_selected" the top
+    `topk` of the scores are counted in their place, and ids may be None.
+    doc_lens: tokens of each document, in order, all above 0, T in all.
+    denominator: model tokens for "token" and documents for "response" of the optimizer step on all
+    ranks, divided by the number of ranks where gradients are averaged over them; None: of this
+    call. padding: rows after the documents that belong to none; they count nowhere.
+    Raises ContractError "auxiliary" for shapes that do not fit, RefusedError for an unknown word.
+    """
+    _known(grouping, GROUPINGS, "router_aux_loss_grouping")
+    _known(count_source, COUNT_SOURCES, "router_aux_count_source")
+    scores = _rows(scores, doc_lens, padding)
+    experts = scores.shape[-1]
+    if ids is not None:
+        ids = ids.reshape(-1, ids.shape[-1])
+        if len(ids) != len(scores) + padding or ids.dtype.is_floating_point:
+            raise ContractError(
+                "auxiliary",
+                f"expert ids {ids.dtype} {tuple(ids.shape)} for {len(scores) + padding} rows",
+            )
+        ids = ids[: len(scores)]
+        topk = ids.shape[-1] if topk is None else topk
+    if count_source == "router_selected":
+        if topk is None:
+            raise ContractError("auxiliary", "router_selected counts need topk or ids")
+        ids = torch.topk(scores.detach(), topk, dim=-1).indices
+    elif ids is None:
+        raise ContractError("auxiliary", "executed counts need expert ids")
+    owner = document_of(doc_lens, scores.device)
+    lengths = torch.tensor(doc_lens, dtype=torch.float64, device=scores.device)
+    counts = document_counts(ids, owner, len(doc_lens), experts).double()
+    if grouping == "pack":
+        shares = (counts.sum(0) / lengths.sum()).expand(len(doc_lens), experts)
+    else:
+        shares = counts / lengths[:, None]
+    # the loss is linear in the probabilities: one factor for each document and expert
+    factors = (
+        shares * (experts / ids.shape[-1]) * _weights(lengths, reduction, denominator)[:, None]
+    )
+    return (scores * factors.to(scores.dtype)[owner]).sum()
+
+
+def z_loss(
+    logits: torch.Tensor,
+    doc_lens: Sequence[int],
+    *,
+    reduction: str = "token",
+    denominator: float | None = None,
+    padding: int = 0,
+) -> torch.Tensor:
+    """The z loss of one layer's forward, without its coefficient: a scalar.
+
+    logits: [T + padding, E] or [1, T + padding, E], before the softmax. The rest is as in
+    `balancing_loss`; there is no histogram, so no grouping.
+    """
+    logits = _rows(logits, doc_lens, padding)
+    owner = document_of(doc_lens, logits.device)
+    lengths = torch.tensor(doc_lens, dtype=torch.float64, device=logits.device)
+    weights = _weights(lengths, reduction, denominator).to(logits.dtype)
+    return (torch.logsumexp(logits, dim=-1).square() * weights[owner]).sum()
+
+
+def document_of(doc_lens: Sequence[int], device: torch.device | str = "cpu") -> torch.Tensor:
+    """The document that each token belongs to, int64 [T]."""
+    lengths = torch.tensor(doc_lens, dtype=torch.int64)
+    return torch.repeat_interleave(torch.arange(len(doc_lens)), lengths).to(device)
+
+
+def document_counts(
+    ids: torch.Tensor, owner: torch.Tensor, documents: int, experts: int
+) -> torch.Tensor:
+    """How often each document's tokens chose each expert, int64 [D, E]; ids [T, K], owner [T]."""
+    places = (owner[:, None] * experts + ids).reshape(-1)
+    flat = torch.zeros(documents * experts, dtype=torch.int64, device=ids.device)
+    return flat.scatter_add_(0, places, torch.ones_like(places)).view(documents, experts)
+
+
+def _weights(lengths: torch.Tensor, reduction: str, denominator: float | None) -> torch.Tensor:
+    """What a token of each document weighs, float64 [D]."""
+    _known(reduction, REDUCTIONS, "reduction")
+    if denominator is None:
+        denominator = float(lengths.sum()) if reduction == "token" else len(lengths)
+    if not denominator > 0:
+        raise ContractError("auxiliary", f"denominator {denominator}")
+    ones = torch.ones_like(lengths)
+    return (ones if reduction == "token" else ones / lengths) / denominator
+
+
+def _rows(values: torch.Tensor, doc_lens: Sequence[int], padding: int) -> torch.Tensor:
+    """The rows of documents, [T, E], in float32 or float64."""
+    if values.dim() == 3 and len(values) == 1:
+        values = values[0]
+    if values.dim() != 2:
+        raise ContractError(
+            "auxiliary", f"shape {tuple(values.shape)}: one unpadded instance of tokens is needed"
+        )
+    if not len(doc_lens) or min(doc_lens) < 1 or padding < 0:
+        raise ContractError(
+            "auxiliary", f"documents of {tuple(doc_lens)} tokens and {padding} of padding"
+        )
+    total = sum(doc_lens)
+    if len(values) != total + padding:
+        raise ContractError(
+            "auxiliary",
+            f"{len(values)} rows for documents of {total} tokens"
+            + (f" and {padding} of padding" if padding else ""),
+        )
+    return (values if values.dtype == torch.float64 else values.float())[:total]
+
+
+def _known(value: str, known: tuple[str, ...], name: str) -> None:
+    if value not in known:
+        raise RefusedError(f"{name} must be {' or '.join(known)}, not {value!r}", name)
