@@ -119,6 +119,9 @@ class EngineConfig(Section):
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="dtype of the engine")
     device: Literal["cpu", "cuda"] = Field("cpu", description="where an in-process engine runs")
     batch_size: Positive = Field(64, description="responses generated at once")
+    decode: Literal["cache", "graph"] = Field(
+        "cache", description="transformers: graph is a static cache and, on cuda, a CUDA graph"
+    )
     enable_fp32_lm_head: bool | None = Field(
         None, description="FP32 head of the serving side; unset: as the trainer's"
     )

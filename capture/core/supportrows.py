@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .config import CoreConfig, RunConfig
-from .modelfacts import MOE_FAMILIES, ModelFacts
+from .modelfacts import MOE_FAMILIES, ModelFacts, is_moe
 
 State = Literal["accepted", "refused", "not-covered"]
 #: gives "key = value, ..." where the row applies, else None
@@ -67,11 +67,6 @@ def _toml(value: Any) -> str:
 
 def _if(test: Callable[[RunConfig, ModelFacts], bool], *keys: str) -> Condition:
     return lambda config, facts: values(config, *keys) if test(config, facts) else None
-
-
-def is_moe(config: RunConfig, facts: ModelFacts) -> bool:
-    """Whether a run needs the MoE backend."""
-    return config.model.backend == "moe" or (config.model.backend == "auto" and facts.experts > 0)
 
 
 def router_changes(core: CoreConfig) -> list[str]:
@@ -299,8 +294,7 @@ REFUSED_BY_SETTINGS = (
     Row("moe-sglang", "an SGLang server with a mixture of experts", "refused",
         "its names of experts were never compared with a server's", PUBLISH,
         _moe(lambda config, _: config.engine.kind == "sglang", "engine.kind"),
-        {"engine.kind": "sglang", "engine.url": "http://127.0.0.1:30000", "model.path": "model"},
-        facts=ModelFacts("qwen3_moe", 8)),
+        {**MOE, "engine.kind": "sglang", "engine.url": "http://127.0.0.1:30000"}),
     Row("hsdp", "hybrid sharding", "refused",
         "it hung with two CPU ranks when tried, and the cause was not looked for", HOOKUP,
         _if(lambda config, _: config.parallel.data_parallel == "hsdp", "parallel.data_parallel"),
@@ -341,6 +335,12 @@ REFUSED_BY_SETTINGS = (
         _if(lambda config, _: config.engine.kind == "sglang" and config.engine.url is None,
             "engine.kind", "engine.url"),
         {"engine.kind": "sglang"}),
+    Row("sglang-decode", "a way of decoding for an SGLang engine", "refused",
+        "the server has its own; engine.decode is of the engine in this process", OURS,
+        _if(lambda config, _: config.engine.kind == "sglang" and config.engine.decode != "cache",
+            "engine.kind", "engine.decode"),
+        {"engine.kind": "sglang", "engine.url": "http://127.0.0.1:30000",
+         "engine.decode": "graph"}),
     Row("sglang-model", "an SGLang engine with a tiny model", "refused",
         "the server loads its first weights from an HF folder", PUBLISH,
         _if(lambda config, _: config.engine.kind == "sglang" and config.engine.url is not None

@@ -38,6 +38,7 @@ def build(config: RunConfig, hf_dir: Path | str, *, eos_id: int, pad_id: int) ->
         dtype=config.engine.dtype,
         device=config.engine.device,
         fp32_lm_head=config.fp32_lm_head,
+        decode=config.engine.decode,
         eos_ids=[eos_id],
         pad_id=pad_id,
         refresh=config.engine.refresh,
