@@ -201,12 +201,16 @@ class TrainingRecord(Part):
     lr: LearningRate
     probability_error: ProbabilityError
     diagnostics: Diagnostics | None = Field(None, description="absent when not due")
+    standins: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="how many functions of Core were replaced; absent for none"
+    )
 
     @model_serializer(mode="wrap")
-    def _drop_diagnostics(self, handler: Any) -> dict:
+    def _drop_missing(self, handler: Any) -> dict:
         whole = handler(self)
-        if whole.get("diagnostics") is None:
-            whole.pop("diagnostics", None)
+        for key in ("diagnostics", "standins"):
+            if whole.get(key) is None:
+                whole.pop(key, None)
         return whole
 
     def plain(self) -> dict:

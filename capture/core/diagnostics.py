@@ -56,7 +56,7 @@ class LocalProbes:
 
         names, norms = [], []
         for name, parameter in self._parameters:
-            gradient = parameter.grad
+            gradient = _gradient(parameter)
             if gradient is not None and _local(gradient).numel():
                 names.append(name)
                 norms.append(torch.linalg.vector_norm(_local(gradient), dtype=torch.float64))
@@ -154,6 +154,12 @@ def sample_positions(count: int) -> list[int]:
     if count <= SAMPLED:
         return list(range(count))
     return [index * (count - 1) // (SAMPLED - 1) for index in range(SAMPLED)]
+
+
+def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor | None:
+    """What the backward left; Core keeps a float32 sum beside a parameter in bfloat16."""
+    beside = getattr(parameter, "_main_grad_fp32", None)
+    return parameter.grad if beside is None else beside
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

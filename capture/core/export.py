@@ -6,7 +6,7 @@ Written under another name and renamed when complete, so the export folder is wh
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,31 @@ def refuse_occupied(folder: Path | str) -> None:
         raise ConfigError(f"miles.save_hf: {str(folder)!r}: not empty")
 
 
+def per_expert(named: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """The pairs with the standard names of experts: one tensor an expert and projection.
+
+    A layer's experts come as `...experts.gate_up_proj` [E, 2 F, D] and `...experts.down_proj`
+    [E, D, F]; all else passes through.
+    """
+    for name, tensor in named:
+        stem, _, last = name.rpartition(".")
+        if not stem.endswith(".mlp.experts"):
+            yield name, tensor
+            continue
+        for expert, value in enumerate(tensor):
+            parts = {"down": value}
+            if last == "gate_up_proj":
+                parts = dict(zip(("gate", "up"), value.chunk(2), strict=True))
+            for kind, part in parts.items():
+                yield f"{stem}.{expert}.{kind}_proj.weight", part
+
+
 def write_hf(
     named: Iterable[tuple[str, Any]], source: Path | str, folder: Path | str, *, dtype: Any = None
 ) -> Path:
     """Write (HF name, tensor) pairs and the source's other files; give the folder.
+
+    Experts are written one by one, as HF folders have them.
 
     dtype: of the written weights; None keeps that of the tensors. Raises CheckpointError when it
     cannot be written, and leaves no folder then.
@@ -39,7 +60,7 @@ def write_hf(
         partial.mkdir(parents=True)
         weights = {
             name: tensor.detach().to("cpu", dtype=dtype, copy=True).contiguous()
-            for name, tensor in named
+            for name, tensor in per_expert(named)
         }
         save_file(weights, partial / "model.safetensors", metadata={"format": "pt"})
         for path in sorted(source.iterdir()):

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from . import runmetrics
+from . import runmetrics, standins
 from .config import RunConfig
 from .contract import ContractWriter, TrainingRecord, path_for
 from .publish import Publication
@@ -135,11 +135,12 @@ def command(seed: int) -> list[str]:
 
 
 def notes(config: RunConfig) -> tuple[str, ...]:
-    """Header lines: seed, versions of the packages."""
+    """Header lines: seed, versions of the packages, what of Core is replaced."""
     found = []
     for name in _PACKAGES:
         try:
             found.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
             found.append(f"{name} not installed")
-    return (f"seed {config.seed}", f"packages: {', '.join(found)}")
+    how = standins.label_of(config)
+    return (f"seed {config.seed}", f"packages: {', '.join(found)}", *([how] if how else []))

@@ -12,6 +12,8 @@ from .errors import ConfigError
 
 #: how HF configurations of mixture-of-experts models call the number of experts
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+#: families of models with experts that have a tested weight mapping
+MOE_FAMILIES = ("qwen3_moe",)
 _DROPOUTS = ("attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop")
 
 
@@ -28,7 +30,8 @@ class ModelFacts:
 def of(config: RunConfig) -> ModelFacts:
     """The facts of a run's model. ConfigError where its folder or its config.json is unusable."""
     if config.model.path is None:
-        return ModelFacts(config.model.family)
+        own = config.model
+        return ModelFacts(own.family, own.n_experts if own.family in MOE_FAMILIES else 0)
     path = Path(config.model.path) / "config.json"
     try:
         found = json.loads(path.read_bytes())
@@ -42,6 +45,11 @@ def of(config: RunConfig) -> ModelFacts:
         return from_dict(found)
     except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"{path}: a number of experts or a dropout is none: {error}") from None
+
+
+def is_moe(config: RunConfig, facts: ModelFacts) -> bool:
+    """Whether a run needs the MoE backend."""
+    return config.model.backend == "moe" or (config.model.backend == "auto" and facts.experts > 0)
 
 
 def from_dict(found: dict[str, Any]) -> ModelFacts:

@@ -7,8 +7,7 @@ from typing import Any
 
 from .config import RunConfig
 from .errors import RefusedError
-from .modelfacts import from_dict
-from .supportrows import is_moe
+from .modelfacts import from_dict, is_moe
 
 
 def backend_of(config: RunConfig, hf: Any) -> str:

@@ -1,7 +1,7 @@
 """Mixture-of-experts models: Core's second MoE stack and its train module around packs.
 
-The same facade as `dense`: `build`, `load_hf`, `export_hf`. Experts may be spread over ranks (expert
-parallelism): each rank then holds a part of every layer's experts and all of everything else.
+The same facade as `dense`: `build`, `load_hf`, `export_hf`. Experts may be spread over ranks, which
+is expert parallelism: each rank then holds a part of every layer's experts and all of the rest.
 Core's optimizer divides expert gradients by the number of those ranks when it takes them in; before
 that they are that many times larger, so local gradient norms are no global ones.
 """

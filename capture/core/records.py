@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from . import standins
 from .config import RunConfig
 from .contract import TrainingRecord
 from .histogram import ErrorHistogram
@@ -91,6 +92,8 @@ def record_of(
     }
     if diagnostics is not None:
         document["diagnostics"] = diagnostics
+    if how := standins.label_of(config):
+        document["standins"] = how
     return TrainingRecord.model_validate(document)
 
 

@@ -12,6 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from . import modelfacts
+from .config import RunConfig
+from .modelfacts import is_moe
+
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
@@ -55,6 +59,13 @@ def needed(device: str, ep: int) -> tuple[StandIn, ...]:
             return ()
         return tuple(one for one in REGISTRY if one.where == "any")
     return tuple(one for one in REGISTRY if one.where != "cpu-ep" or ep > 1)
+
+
+def label_of(config: RunConfig) -> str:
+    """The label of a run's results; "" for a dense model."""
+    if not is_moe(config, modelfacts.of(config)):
+        return ""
+    return label(config.model.device, config.parallel.ep)
 
 
 def label(device: str, ep: int) -> str:

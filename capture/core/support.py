@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from . import modelfacts
+from . import modelfacts, standins
 from .config import RunConfig
 from .errors import RefusedError
 from .modelfacts import ModelFacts
@@ -102,14 +102,18 @@ def main(argv: Sequence[str]) -> int:
 def _one_file(name: str, as_json: bool) -> int:
     from .configfile import read
 
-    found = refusals(read(name))
+    config = read(name)
+    found = refusals(config)
     if as_json:
         print(json.dumps([{"id": item.row.id, "found": str(item)} for item in found], indent=1))
     else:
         for item in found:
             print(f"{name}: refused ({item.row.id}): {item}")
         if not found:
+            how = standins.label_of(config)
             print(f"{name}: accepted; {len(REFUSED_BY_SETTINGS)} rows looked at")
+            if how:
+                print(f"{name}: {how}")
     return 1 if found else 0
 
 

@@ -3,6 +3,7 @@ while a run starts or goes on, and not covered at all."""
 
 from __future__ import annotations
 
+from . import standins
 from .supportrows import (
     CONTRACT,
     HEAD,
@@ -28,11 +29,11 @@ ACCEPTED = (
     Row("family-olmo2", "OLMo-2 weights", "accepted", "", HOOKUP,
         example={"model.family": "olmo2"}),
     Row("moe-one", "a mixture of experts on one process", "accepted",
-        "on a CPU with stand-ins for CUDA functions", HOOKUP, example=MOE),
+        standins.label("cpu", 1), HOOKUP, example=MOE),
     Row("moe-ddp", "a mixture of experts, every rank with all experts", "accepted",
         "two ranks over gloo are tested", HOOKUP, example={**MOE, **_TWO}),
     Row("moe-ep", "a mixture of experts, experts spread over ranks", "accepted",
-        "Core's synchronous path; two ranks over gloo are tested", REPLAY,
+        f"two ranks over gloo are tested; {standins.label('cpu', 2)}", REPLAY,
         example={**MOE, **_TWO, "parallel.ep": 2}),
     Row("packing", "document-isolated packs", "accepted", "", SAMPLES,
         example={"batch.pack_tokens": 512}),

@@ -54,6 +54,8 @@ def prepare(config: RunConfig, task: Task, folder: Path | str) -> Path:
 def facts_of(config: RunConfig) -> dict[str, Any]:
     """The settings that a tiny model depends on."""
     run = {"path", "backend", "dtype", "device", "threads", "dropout"}
+    if config.model.family != "qwen3_moe":
+        run |= {"n_experts", "experts_per_token", "expert_ffn"}
     own = {**config.model.model_dump(exclude=run), "seed": seed_of(config)}
     return {"model": own, "task": config.task.model_dump()}
 
@@ -84,9 +86,17 @@ def build(config: RunConfig, task: Task) -> Any:
     import transformers
 
     own = config.model
-    classes = {"llama": "Llama", "qwen3": "Qwen3", "olmo2": "Olmo2"}
+    classes = {"llama": "Llama", "qwen3": "Qwen3", "olmo2": "Olmo2", "qwen3_moe": "Qwen3Moe"}
     if own.family not in classes:
         raise RefusedError(f"no tiny model of family {own.family}", "model-family")
+    experts = {}
+    if own.family == "qwen3_moe":
+        experts = {
+            "num_experts": own.n_experts,
+            "num_experts_per_tok": own.experts_per_token,
+            "moe_intermediate_size": own.expert_ffn,
+            "norm_topk_prob": True,
+        }
     settings = getattr(transformers, classes[own.family] + "Config")(
         vocab_size=task.vocab_size,
         hidden_size=own.d_model,
@@ -102,6 +112,7 @@ def build(config: RunConfig, task: Task) -> Any:
         eos_token_id=task.eos_id,
         pad_token_id=task.pad_id,
         use_cache=True,
+        **experts,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(config))

@@ -163,10 +163,12 @@ def test_a_model_folder_that_is_none_is_named(tmp_path, content, words):
 
 
 def test_a_mixture_of_experts_folder_is_found_in_its_config(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "qwen3_moe", "num_experts": 8}')
+    (tmp_path / "config.json").write_text('{"model_type": "mixtral", "num_local_experts": 8}')
     with pytest.raises(RefusedError) as caught:
         configfile.parse({"model": {"path": str(tmp_path)}})
-    assert caught.value.id == "moe-backend"
+    assert caught.value.id == "moe-family"
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3_moe", "num_experts": 8}')
+    assert configfile.parse({"model": {"path": str(tmp_path)}})
 
 
 def test_settings_cannot_change_after_they_were_checked():

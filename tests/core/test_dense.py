@@ -143,11 +143,14 @@ def test_building_a_train_module_loses_weights_that_were_there():
     assert not (core.lm_head.w_out.weight == 7.0).any()
 
 
-def test_a_mixture_of_experts_is_left_to_part_2():
+def test_a_mixture_of_experts_is_not_taken_by_the_dense_module():
     source = tiny("mixtral", num_local_experts=4, num_experts_per_tok=2)
-    with pytest.raises(RefusedError, match="part 2") as caught:
+    with pytest.raises(RefusedError, match="no tested weight mapping of experts") as caught:
         loaded(source)
-    assert caught.value.id == "moe-backend"
+    assert caught.value.id == "moe-family"
+    with pytest.raises(RefusedError, match="needs the MoE backend") as caught:
+        loaded(source, model__backend="dense")
+    assert caught.value.id == "backend-experts"
 
 
 def test_a_dense_run_gets_the_dense_module():

@@ -112,8 +112,8 @@ def test_every_router_control_needs_the_moe_backend(name):
     config = settings({f"core.{name}": changed})
     assert router_changes(config.core) == [f"core.{name}"]
     assert [item.row.id for item in support.refusals(config)] == ["router-dense"]
-    moe = settings({f"core.{name}": changed, "model.backend": "moe"})
-    assert [item.row.id for item in support.refusals(moe)] == ["moe-backend"]
+    moe = settings({f"core.{name}": changed, "model.family": "qwen3_moe"})
+    assert support.refusals(moe) == []
 
 
 @pytest.mark.parametrize("switch", ["use_rollout_routing_replay", "use_miles_router"])
@@ -175,8 +175,9 @@ def test_dropout_of_a_models_own_configuration_is_refused():
 
 def test_the_moe_backend_is_chosen_by_the_models_own_experts():
     assert [row.row.id for row in support.refusals(RunConfig(), ModelFacts("olmoe", 64))] == [
-        "moe-backend"
+        "moe-family"
     ]
+    assert support.refusals(RunConfig(), ModelFacts("qwen3_moe", 64)) == []
 
 
 def test_the_table_has_a_line_for_every_row():
