@@ -46,19 +46,22 @@ class Fp32OutputLinear(nn.Linear):
                 input, weight = input.to(kind), weight.to(kind)
         if input.dtype not in LOW or weight.dtype != input.dtype:
             return nn.functional.linear(input, weight)
-        rows = input.reshape(-1, input.shape[-1])
-        return _Fp32Output.apply(rows, weight).reshape(*input.shape[:-1], len(weight))
+        return _Fp32Output.apply(input, weight)
 
 
 class _Fp32Output(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(rows, weight)
+    def forward(ctx: Any, operand: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(operand, weight)
+        rows = operand.reshape(-1, operand.shape[-1])
         # autocast would narrow the widened operands again
         with torch.autocast(rows.device.type, enabled=False):
             if rows.device.type == "cuda":
-                return torch.mm(rows, weight.t(), out_dtype=torch.float32)
-            return torch.mm(rows.float(), weight.float().t())
+                logits = torch.mm(rows, weight.t(), out_dtype=torch.float32)
+            else:
+                logits = torch.mm(rows.float(), weight.float().t())
+        # no view, as of an ordinary linear: FSDP hooks on what a module returns
+        return torch.ops.aten._unsafe_view(logits, [*operand.shape[:-1], len(weight)])
 
     @staticmethod
     def backward(ctx: Any, by_logits: torch.Tensor) -> tuple:
@@ -66,12 +69,16 @@ class _Fp32Output(torch.autograd.Function):
             raise RefusedError(
                 "the FP32-output head has first-order gradients only", "fp32-head-second-order"
             )
-        rows, weight = ctx.saved_tensors
-        by_logits = by_logits.to(rows.dtype)
+        operand, weight = ctx.saved_tensors
+        rows = operand.reshape(-1, operand.shape[-1])
+        by_logits = by_logits.reshape(-1, len(weight)).to(rows.dtype)
         with torch.autocast(rows.device.type, enabled=False):
-            by_rows = by_logits.mm(weight) if ctx.needs_input_grad[0] else None
-            by_weight = by_logits.t().mm(rows) if ctx.needs_input_grad[1] else None
-        return by_rows, by_weight
+            by_operand = by_weight = None
+            if ctx.needs_input_grad[0]:
+                by_operand = by_logits.mm(weight).reshape(operand.shape)
+            if ctx.needs_input_grad[1]:
+                by_weight = by_logits.t().mm(rows)
+        return by_operand, by_weight
 
 
 def install(model: nn.Module) -> None:
