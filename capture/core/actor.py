@@ -26,6 +26,7 @@ from .hook import PackHook, PackWork, Recorder, StepContext
 from .keptweights import KeptWeights
 from .objective import ObjectiveConfig, pack_inputs
 from .packing import Pack, Plan, plan
+from .routes import check_samples, pack_routes
 from .samples import Collection, Sample, check_active_inputs, check_kept_sets
 from .schedule import check_rate, rate_of
 from .skipstep import averages, check_stepped, keeps_averages, set_averages
@@ -213,6 +214,8 @@ class CoreActor:
         with collective.guard("inputs"):
             self._ready()
             check_tokens(samples, self.hf_config)
+            if not reference:
+                check_samples(samples, self._ready().router_shape, replay=self._replays)
             missing = -len(samples) % self.world_size
             padded = [*samples, *[samples[-1]] * missing] if samples else []
             layout = plan(
@@ -223,18 +226,28 @@ class CoreActor:
             )
         collective.same("rank-schedule", "the samples to score", digest(padded, layout))
         with self._weights_of(reference):
-            own = self._score(layout, padded)
+            own = self._score(layout, padded, replay=self._replays and not reference)
         found: dict[int, np.ndarray] = {}
         for part in collective.gather(own):
             found.update(part)
         return [found[index] for index in range(len(samples))]
 
-    def _score(self, layout: Plan, samples: Sequence[Sample]) -> dict[int, np.ndarray]:
-        """This rank's share of a plan, in the packs in which it will train."""
+    def _score(
+        self, layout: Plan, samples: Sequence[Sample], *, replay: bool
+    ) -> dict[int, np.ndarray]:
+        """This rank's share of a plan, in the packs in which it will train.
+
+        replay: with the recorded expert ids. The reference policy never sampled with them, and
+        routes by itself.
+        """
         module, found = self._ready(), {}
         for step in layout.steps:
             for pack in step.ranks[self.rank]:
-                logps = module.score_pack(pack, temperature=self.objective.temperature)
+                logps = module.score_pack(
+                    pack,
+                    temperature=self.objective.temperature,
+                    routes=pack_routes(pack, samples) if replay else None,
+                )
                 found.update(pack.scatter(logps.numpy()))
         module.settle()
         with collective.guard("scoring"):
@@ -269,6 +282,7 @@ class CoreActor:
             check_active_inputs(samples)
             check_kept_sets(samples, replay=self.config.rollout.use_sampling_replay)
             check_tokens(samples, self.hf_config)
+            check_samples(samples, self._ready().router_shape, replay=self._replays)
             if len(samples) != self.config.samples_per_collection:
                 raise ContractError(
                     "collection-size",
@@ -298,11 +312,13 @@ class CoreActor:
             ),
         )
         decision = self.scoring.decide()
-        scored = self._score(layout, samples) if decision.run_pass else None
+        scored = None
+        if decision.run_pass:
+            scored = self._score(layout, samples, replay=self._replays)
         ref = None
         if self.objective.kl_coef:
             with self._weights_of(reference=True):
-                ref = self._score(layout, samples)
+                ref = self._score(layout, samples, replay=False)
         for number in range(len(layout.steps)):
             yield self._train_step(collection, layout, number, scored, ref, decision)
 
@@ -319,7 +335,14 @@ class CoreActor:
         module, step_plan, samples = self._ready(), layout.steps[number], collection.samples
         packs = step_plan.ranks[self.rank]
         with collective.guard("inputs"):
-            work = [PackWork(p, self._inputs(p, samples, scored, ref)) for p in packs]
+            work = [
+                PackWork(
+                    pack,
+                    self._inputs(pack, samples, scored, ref),
+                    pack_routes(pack, samples) if self._replays else None,
+                )
+                for pack in packs
+            ]
             lr_used = check_rate(
                 module.scheduler, module.optim.param_groups, self.rate, self._step + 1
             )
@@ -367,6 +390,8 @@ class CoreActor:
             sample_indexes=own,
             local_terms=before.local_terms,
             terms=before.terms,
+            local_router=before.local_router,
+            router=before.router,
             anchor=before.anchor,
             scored=scored is not None,
             scoring_reason=decision.reason,
@@ -381,6 +406,12 @@ class CoreActor:
     def _on_gradients(self) -> None:
         if self.on_gradients is not None:
             self.on_gradients(self._step + 1, self.named_parameters())
+
+    @property
+    def _replays(self) -> bool:
+        """Whether recorded expert ids are replayed; the support matrix wants both switches."""
+        own = self.config.miles
+        return own.use_rollout_routing_replay and own.use_miles_router
 
     # -- inside ----------------------------------------------------------------------------------
 

@@ -76,6 +76,36 @@ class AuxiliaryTerm(Part):
     global_: float = Field(alias="global", description="mean of the local ones over ranks")
 
 
+Ratio = Annotated[float, Field(ge=1.0 - 1e-9)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class RouterLoad(Part):
+    """What the routers of all layers did in the step, over all ranks; one value a layer in lists.
+
+    Loads count the experts that ran, whatever the balancing loss counts. `disagreement` is a
+    measurement of its own: what ran is what was recorded, always.
+    """
+
+    grouping: Literal["pack", "sequence"] = Field(description="tokens that share a histogram")
+    count_source: Literal["executed", "router_selected"] = Field(
+        description="choices that the balancing loss counts"
+    )
+    replayed: bool = Field(description="whether recorded expert ids ran")
+    experts: Positive = Field(description="routed experts of a layer")
+    choices: Positive = Field(description="model tokens times experts a token")
+    imbalance: list[Ratio] = Field(description="load of the busiest expert over the mean")
+    idle: list[Count] = Field(description="experts that no token chose")
+    recorded: Positive | None = Field(None, description="tokens with recorded ids; absent for none")
+    disagreement: list[Share] | None = Field(
+        None, description="share of them whose expert set live routing would have changed"
+    )
+
+    @model_serializer(mode="wrap")
+    def _drop_missing(self, handler: Any) -> dict:
+        return {key: value for key, value in handler(self).items() if value is not None}
+
+
 class Versions(Part):
     """Policy versions, counted in completed optimizer steps of the run; the first policy is 0."""
 
@@ -200,6 +230,7 @@ class TrainingRecord(Part):
     versions: Versions
     lr: LearningRate
     probability_error: ProbabilityError
+    router: RouterLoad | None = Field(None, description="absent for a dense model")
     diagnostics: Diagnostics | None = Field(None, description="absent when not due")
     standins: Annotated[str, Field(min_length=1)] | None = Field(
         None, description="how many functions of Core were replaced; absent for none"
@@ -208,7 +239,7 @@ class TrainingRecord(Part):
     @model_serializer(mode="wrap")
     def _drop_missing(self, handler: Any) -> dict:
         whole = handler(self)
-        for key in ("diagnostics", "standins"):
+        for key in ("router", "diagnostics", "standins"):
             if whole.get(key) is None:
                 whole.pop(key, None)
         return whole

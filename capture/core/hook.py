@@ -33,6 +33,8 @@ from .objective import (
     response_logps,
 )
 from .packing import AuxiliaryDenominators, Pack
+from .routerterms import RouterTerms
+from .routes import RouterShape
 
 IGNORED = -100  # Core's label for a position without a loss; it only feeds Core's label count
 
@@ -66,6 +68,7 @@ class PackOutput:
     loss: torch.Tensor  # scalar that went through backward
     logps: torch.Tensor  # [N], nats, of this training forward
     terms: Terms
+    router: RouterTerms | None = None  # None for a dense model
 
 
 class Recorder:
@@ -111,6 +114,13 @@ class PackHook:
     def _pack_context(self, item: PackWork) -> contextlib.AbstractContextManager[Any]:
         """What is open around forward and backward of a microbatch, or around its scoring."""
         return contextlib.nullcontext()
+
+    #: layers, experts and experts a token; None for a dense model
+    router_shape: RouterShape | None = None
+
+    def _router_terms(self) -> RouterTerms | None:
+        """What the routers did in the forward of a microbatch; None for a dense model."""
+        return None
 
     def _train_mode(self) -> None:
         """Put the model into training mode, as Core does before a batch."""
@@ -162,7 +172,7 @@ class PackHook:
             item.pack, temperature=objective.temperature, entropy=bool(objective.entropy_coef)
         )
         loss, terms = policy_objective(logps, entropy, item.inputs, context.denominators, objective)
-        self._outputs.append(PackOutput(loss.detach(), logps.detach(), terms))
+        self._outputs.append(PackOutput(loss.detach(), logps.detach(), terms, self._router_terms()))
         return LMOutputWithLoss(None, loss, loss.detach(), None)
 
     def pack_logps(

@@ -8,7 +8,6 @@ that they are that many times larger, so local gradient norms are no global ones
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -23,7 +22,7 @@ from olmo_core.train.train_module.transformer.config import (
 )
 from olmo_core.train.train_module.transformer.ddp_train_module import OLMoDDPTrainModule
 
-from . import collective, dense, docmask, moemodel, standinops
+from . import collective, dense, docmask, moemodel, router, standinops
 from .config import RunConfig
 from .hook import PackHook, PackWork
 from .schedule import core_scheduler
@@ -79,23 +78,24 @@ class PackMoETrainModule(PackHook, OLMoDDPTrainModule):
             return super().model_forward_no_pipeline(input_ids, labels=labels, **others)
         return self._pack_objective(work)
 
-    _auxiliary_divisor = math.inf  # of router losses; without an open pack they count nothing
-
     def _core_forward(self, input_ids, **others):
-        divisor = torch.tensor(self._auxiliary_divisor, device=self.device)
-        return super().model_forward_no_pipeline(input_ids, loss_div_factor=divisor, **others)
+        return super().model_forward_no_pipeline(input_ids, **others)
 
-    @contextlib.contextmanager
     def _pack_context(self, item: PackWork):
         context = self._context
-        if context is not None and context.auxiliary and not item.pack.is_filler:
-            # model tokens, not Core's label count: a masked prompt must not make router losses
-            # larger
-            self._auxiliary_divisor = context.auxiliary.local("token")
-        try:
-            yield
-        finally:
-            self._auxiliary_divisor = math.inf
+        work = router.RouterWork(
+            routes=item.routes,
+            doc_lens=item.pack.doc_lens,
+            denominators=None if context is None else context.auxiliary,
+            documents=item.pack.responses,
+            # a pack that is scored without ids is one of another policy than sampled it
+            live=context is None and item.routes is None,
+            compare=context is not None,
+        )
+        return router.armed(self.model, work)
+
+    def _router_terms(self) -> router.RouterTerms | None:
+        return router.collect(self.model)
 
     def optim_step(self) -> None:
         """Core's step, with the callbacks of `PackHook` inside it."""
@@ -125,6 +125,7 @@ def build(config: RunConfig, hf: Any) -> PackMoETrainModule:
     collective.start_alone(config.model.device)
     model = core.build(init_device="meta")
     docmask.install(model)
+    shape = router.install(model, router.settings_of(config))
     longest = hf.max_position_embeddings
     own = config.optimizer
     module = PackMoETrainModule(
@@ -154,6 +155,7 @@ def build(config: RunConfig, hf: Any) -> PackMoETrainModule:
         scheduler=core_scheduler(config.schedule),
         device=dense.device_of(config),
     )
+    module.router_shape = shape
     module.optim.may_skip = own.kind == "skip_step_adamw"
     return module
 

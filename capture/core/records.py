@@ -80,7 +80,7 @@ def record_of(
             "auxiliary_documents": result.plan.documents,
         },
         "policy": {"local": result.local_objective, "global": result.objective},
-        "auxiliary": [],
+        "auxiliary": auxiliary_terms(result, config),
         "versions": {
             "consumed": result.consumed_version,
             "published": published,
@@ -90,11 +90,60 @@ def record_of(
         "lr": {"used": result.lr_used, "next": result.lr_next},
         "probability_error": errors.summary(),
     }
+    if (load := router_load(result, config)) is not None:
+        document["router"] = load
     if diagnostics is not None:
         document["diagnostics"] = diagnostics
     if how := standins.label_of(config):
         document["standins"] = how
     return TrainingRecord.model_validate(document)
+
+
+def auxiliary_terms(result: Any, config: RunConfig) -> list[dict[str, Any]]:
+    """The record's `auxiliary` block: both router losses, or nothing for a dense model."""
+    if result.router is None:
+        return []
+    core, plan = config.core, result.plan.auxiliary
+    return [
+        {
+            "name": name,
+            "reduction": reduction,
+            "denominator": plan.whole(reduction),
+            "coefficient": weight,
+            "local": float(getattr(result.local_router, term)),
+            "global": float(getattr(result.router, term)),
+        }
+        for name, term, reduction, weight in (
+            (
+                "load_balancing",
+                "balancing",
+                core.router_aux_loss_reduction,
+                core.router_aux_loss_weight,
+            ),
+            ("z_loss", "z", core.router_z_loss_reduction, core.router_z_loss_weight),
+        )
+    ]
+
+
+def router_load(result: Any, config: RunConfig) -> dict[str, Any] | None:
+    """The record's `router` block: what experts did in the step, over all ranks."""
+    terms = result.router
+    if terms is None:
+        return None
+    core = config.core
+    found = {
+        "grouping": core.router_aux_loss_grouping,
+        "count_source": core.router_aux_count_source,
+        "replayed": terms.recorded > 0,
+        "experts": terms.counts.shape[1],
+        "choices": int(terms.counts[0].sum()),
+        "imbalance": terms.imbalance.tolist(),
+        "idle": (terms.counts == 0).sum(-1).tolist(),
+    }
+    if terms.recorded:
+        found["recorded"] = terms.recorded
+        found["disagreement"] = terms.disagreement.tolist()
+    return found
 
 
 def versions_of(collection: Collection, steps: int) -> list[tuple[int, int]]:

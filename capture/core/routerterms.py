@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -87,6 +87,10 @@ class RouterTerms:
         size = shape.layers * shape.experts
         counts = values[3 : 3 + size].long().view(shape.layers, shape.experts)
         return cls(values[0], values[1], counts, values[3 + size :].long(), int(values[2]))
+
+    def mean_of_losses(self, ranks: int) -> RouterTerms:
+        """The global terms, given the sum over ranks."""
+        return replace(self, balancing=self.balancing / ranks, z=self.z / ranks)
 
     @property
     def imbalance(self) -> torch.Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from . import scoring
 from .objective import Terms
 from .packing import Denominators, StepPlan
+from .routerterms import RouterTerms
 from .verdict import Scores
 
 
@@ -31,6 +32,8 @@ class StepResult:
     sample_indexes: tuple[int, ...]  # of this rank's samples in the collection
     local_terms: Terms
     terms: Terms  # over all ranks
+    local_router: RouterTerms | None  # None for a dense model
+    router: RouterTerms | None  # over all ranks: losses are the global ones, counts are sums
     anchor: Scores  # trainer-policy log-probabilities of this rank's samples
     scored: bool  # the anchor came from the standalone pass
     scoring_reason: str

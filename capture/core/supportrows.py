@@ -28,7 +28,6 @@ ROUTER = "Router auxiliary objectives"
 SCOPE = "Supported scope and runtime"
 HEAD = "FP32-output vocabulary head"
 OURS = ""  # a rule of this trainer, not of the page
-LATER = "part of the MoE backend, not there yet"
 FAMILIES = ("llama", "qwen3", "olmo2")
 MOE = {"model.family": "qwen3_moe"}
 
@@ -249,9 +248,10 @@ REFUSED_BY_SETTINGS = (
             != config.miles.use_miles_router,
             "miles.use_rollout_routing_replay", "miles.use_miles_router"),
         {"miles.use_rollout_routing_replay": True}),
-    Row("replay", "routing replay", "refused", LATER, REPLAY,
-        _if(lambda config, _: config.miles.use_rollout_routing_replay
-            and config.miles.use_miles_router,
+    Row("replay-dense", "routing replay with a dense model", "refused",
+        "a dense model has no routes to replay", REPLAY,
+        _if(lambda config, facts: config.miles.use_rollout_routing_replay
+            and config.miles.use_miles_router and not is_moe(config, facts),
             "miles.use_rollout_routing_replay", "miles.use_miles_router"),
         {"miles.use_rollout_routing_replay": True, "miles.use_miles_router": True}),
     Row("tensor-parallel", "trainer TP above one", "refused",

@@ -19,6 +19,7 @@ from .errors import ContractError
 from .hook import PackOutput
 from .objective import Terms
 from .packing import Pack, Plan
+from .routerterms import RouterTerms
 from .samples import Sample
 
 if TYPE_CHECKING:
@@ -53,9 +54,13 @@ class BeforeStep:
         self.norm = norm
         self.logps: dict[int, np.ndarray] = {}
         self.local_terms = Terms.zero(self.actor.module.device)
+        shape = self.actor.module.router_shape
+        self.local_router = shape and RouterTerms.zero(shape, self.actor.module.device)
         for pack, output in zip(self.packs, self.outputs, strict=True):
             self.logps.update(pack.scatter(output.logps.float().cpu().numpy()))
             self.local_terms = self.local_terms + output.terms
+            if shape is not None:
+                self.local_router = self.local_router + output.router
         # the policy before any update of this collection: in a later step of it the training
         # forward has moved on, and its distance from the engine is learning as well as drift
         source = self.logps if self.scored is None else self.scored
@@ -80,11 +85,16 @@ class BeforeStep:
         # the loss of all ranks first: one rank's makes the gradient of every rank infinite
         for check, what, value in (
             ("non-finite-loss", "loss", self.local_objective),
+            ("non-finite-loss", "router losses", self._router_losses()),
             ("non-finite-gradient", "gradient norm", self.norm),
         ):
             with collective.guard("before-step"):
                 if not math.isfinite(value):
                     raise ContractError(check, f"optimizer step {step}: {what} {value}")
+
+    def _router_losses(self) -> float:
+        own = self.local_router
+        return 0.0 if own is None else float(own.balancing + own.z)
 
     def _reduce(self) -> None:
         """One sum and one maximum over ranks for everything that is global."""
@@ -100,9 +110,10 @@ class BeforeStep:
             gap += float(difference.sum())
             tokens += len(difference)
         local = [self.local_objective, gap, tokens, own.tokens, own.mean_abs * own.tokens]
-        sums = collective.total(
-            torch.cat([torch.tensor(local, dtype=torch.float64), self.local_terms.sums.cpu()])
-        )
+        parts = [torch.tensor(local, dtype=torch.float64), self.local_terms.sums.cpu()]
+        if self.local_router is not None:
+            parts.append(self.local_router.flat())
+        sums = collective.total(torch.cat(parts))
         maxima = collective.largest(
             torch.cat(
                 [torch.tensor([own.max_abs], dtype=torch.float64), self.local_terms.maxima.cpu()]
@@ -110,7 +121,12 @@ class BeforeStep:
         )
         self.objective = float(sums[0]) / self.actor.world_size
         self.drift = float(sums[1] / sums[2])
-        self.terms = Terms(sums[len(local) :], maxima[1:])
+        end = len(local) + len(Terms.SUMS)
+        self.terms = Terms(sums[len(local) : end], maxima[1:])
+        self.router = None
+        if self.local_router is not None:
+            whole = RouterTerms.of_flat(sums[end:], self.actor.module.router_shape)
+            self.router = whole.mean_of_losses(self.actor.world_size)
         if self.compare:
             compared = int(sums[3])
             self.comparison = scoring.Comparison(
