@@ -1,0 +1,1 @@
+"""Programs that measure, and write what they measured."""
