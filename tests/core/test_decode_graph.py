@@ -5,6 +5,7 @@ On a CPU the step that a GPU would record runs as it is; all but the recording i
 
 from __future__ import annotations
 
+import functools
 import threading
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from tiny import hf_model, tiny
 
 from capture.core.engines import decode_graph
+from capture.core.engines.lean import problem
 from capture.core.engines.staticcache import StaticCache, attend, prompt_mask
 from capture.core.engines.transformers_engine import TransformersEngine
 from capture.core.errors import ContractError, RefusedError
@@ -31,17 +33,28 @@ CUTS = [
 ]
 
 
-def pair(family: str = "llama", dtype=torch.float64, **settings) -> list[TransformersEngine]:
+def pair(
+    family: str = "llama", dtype=torch.float64, changes=None, **settings
+) -> list[TransformersEngine]:
     """The plain engine and the one over a static cache, of the same weights.
 
     In float64, so that no random number falls between two roundings of the same sum.
     """
-    config, state = tiny(family)
+    config, state = tiny(family, **(changes or {}))
     settings = {"eos_ids": ENDS, "batch_size": 32, **settings}
-    return [
-        TransformersEngine(hf_model(config, state).to(dtype), decode=decode, **settings)
-        for decode in ("cache", "graph")
-    ]
+    found = []
+    for decode in ("cache", "graph"):
+        model = hf_model(config, state).to(dtype)
+        for module in model.modules() if dtype == torch.float64 else ():
+            if hasattr(module, "variance_epsilon"):
+                # transformers' own rounds to float32 in between
+                module.forward = functools.partial(norm, module)
+        found.append(TransformersEngine(model, decode=decode, **settings))
+    return found
+
+
+def norm(module, x):
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], module.weight, module.variance_epsilon)
 
 
 def same(plain, graph) -> None:
@@ -57,9 +70,18 @@ def same(plain, graph) -> None:
             np.testing.assert_array_equal(one.kept.ids, other.kept.ids)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "olmo2"])
-def test_tokens_and_log_probabilities_are_those_of_the_plain_way(family):
-    plain, graph = pair(family)
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("llama", {}),
+        ("llama", {"tie_word_embeddings": True, "num_key_value_heads": 4}),
+        ("qwen3", {"head_dim": 24}),
+        ("olmo2", {}),
+    ],
+)
+def test_tokens_and_log_probabilities_are_those_of_the_plain_way(family, changes):
+    plain, graph = pair(family, changes=changes)
+    assert (graph._decoder.lean is None) == (family == "olmo2")
     finishes = set()
     for cut in CUTS:
         made = [e.generate(PROMPTS, n=8, max_new_tokens=40, seed=1, **cut) for e in (plain, graph)]
@@ -110,6 +132,7 @@ def test_every_prompt_is_read_once():
         read.append(tuple(input_ids.shape))
         return forward(*arguments, input_ids=input_ids, **named)
 
+    graph._decoder.lean = None  # steps go through transformers too, and are seen
     graph.model.forward = seen
     graph.generate(PROMPTS, n=5, max_new_tokens=2, seed=1)
     assert read[0] == (5, 13)
@@ -151,18 +174,18 @@ def test_new_weights_reach_recorded_steps():
 def test_a_load_goes_between_two_looks(refresh):
     _, graph = pair(refresh=refresh, eos_ids=[])
     load = threading.Thread(target=lambda: graph.load(iter(list(tiny("llama", 1)[1].items())), 1))
-    calls, forward = 0, graph.model.forward
+    calls, forward = 0, graph._decoder.lean.step
 
-    def hooked(*arguments, **named):
+    def hooked(*arguments):
         nonlocal calls
         calls += 1
         if calls == 5:  # in the first 16 decode steps
             load.start()
             while not graph._gate.load_waits:
                 threading.Event().wait(0.001)
-        return forward(*arguments, **named)
+        return forward(*arguments)
 
-    graph.model.forward = hooked
+    graph._decoder.lean.step = hooked
     made = graph.generate(PROMPTS, max_new_tokens=40, seed=1)
     load.join(20)
     assert graph.version == 1
@@ -191,16 +214,16 @@ def test_numbers_that_are_none_are_an_error_and_leave_no_trace():
 
 def test_abort_ends_at_the_next_look():
     _, graph = pair(eos_ids=[], batch_size=4)
-    forward, calls = graph.model.forward, 0
+    forward, calls = graph._decoder.lean.step, 0
 
-    def hooked(*arguments, **named):
+    def hooked(*arguments):
         nonlocal calls
         calls += 1
         if calls == 3:
             graph.abort()
-        return forward(*arguments, **named)
+        return forward(*arguments)
 
-    graph.model.forward = hooked
+    graph._decoder.lean.step = hooked
     made = graph.generate(PROMPTS, max_new_tokens=40)
     assert [(r.finish, len(r.tokens)) for r in made] == [("abort", 17)] * 4 + [("abort", 0)] * 2
 
@@ -245,6 +268,39 @@ def test_rows_of_the_cache_move_with_their_columns():
     seen, _ = cache.update(key[:1, :, :1], key[:1, :, :1], 0)
     assert seen.shape == (1, 1, 4, 2)
     assert torch.equal(seen[0, :, 3:], key[0, :, :1])
+
+
+def test_weights_that_lie_together_are_still_the_models_own():
+    _, graph = pair("qwen3", dtype=torch.float32)
+    state = tiny("qwen3")[1]
+    assert graph.compare(state) == []
+    graph.snapshot()
+    layer = graph._decoder.lean.layers[1]
+    new = {name: value + 1 for name, value in state.items()}
+    graph.load(iter(new.items()), 1)
+    assert graph.compare(new) == []
+    assert {item.kind for item in graph.compare()} == {"value"}
+    name = "model.layers.1.self_attn.{}.weight"
+    parts = [new[name.format(part)] for part in ("q_proj", "k_proj", "v_proj")]
+    assert torch.equal(layer.qkv, torch.cat(parts))
+    norms = [new[name.format(part)] for part in ("q_norm", "k_norm")]
+    assert torch.equal(layer.head_norms, torch.stack(norms))
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "named"),
+    [
+        ("olmo2", {}, "family"),
+        ("llama", {"attention_bias": True}, "biases"),
+        ("llama", {"hidden_act": "gelu"}, "activation"),
+        ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
+         "rope_type"),
+    ],
+)  # fmt: skip
+def test_other_models_keep_transformers_forward(family, changes, named):
+    config, _ = tiny(family, **changes)
+    assert named in problem(hf_model(config, tiny(family, **changes)[1]))
+    assert problem(hf_model(*tiny("llama"))) is None
 
 
 def test_another_way_of_decoding_is_refused():

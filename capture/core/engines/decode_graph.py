@@ -24,6 +24,7 @@ from ..errors import ContractError
 from ..keptsets import KeptSets
 from . import base, sampling
 from .base import Generation
+from .lean import LeanForward, problem
 from .staticcache import StaticCache, attention, prompt_mask
 
 EVERY = 16
@@ -42,13 +43,17 @@ often."""
 
 
 class GraphDecoder:
-    """Generates batches of an engine's rows; one caller at a time."""
+    """Generates batches of an engine's rows; one caller at a time.
+
+    Make it before the engine lists its weights: `lean` moves some of them together.
+    """
 
     def __init__(self, engine: Any, *, every: int = EVERY) -> None:
         self.engine, self.every = engine, every
         self.device: torch.device = engine.device
         self.rows = engine.batch_size
         self.cache: StaticCache | None = None
+        self.lean = None if problem(engine.model) else LeanForward(engine.model)
         self._draws = 0
         self._graphs: dict[tuple[Any, ...], Callable[[], None]] = {}
         self._pool: Any = None
@@ -124,6 +129,8 @@ class GraphDecoder:
         # the old cache is freed before the new one is made
         self.cache = None
         self.cache = StaticCache(rows, columns, device)
+        if self.lean is not None:
+            self.lean.reserve(columns)
         self.bias = torch.zeros(rows, 1, 1, columns, dtype=dtype, device=device)
         self.ids = torch.zeros(rows, 1, dtype=torch.int64, device=device)
         self.positions = torch.zeros(rows, 1, dtype=torch.int64, device=device)
@@ -204,9 +211,11 @@ class GraphDecoder:
         def decode() -> None:
             self.cache.step(count, limit)
             self.bias[:count].index_fill_(3, self.cache.column, 0.0)
-            logits = self._forward(
-                self.ids[:count], self.positions[:count], self.bias[:count, :, :, :limit]
-            )
+            given = (self.ids[:count], self.positions[:count], self.bias[:count, :, :, :limit])
+            if self.lean is not None:
+                logits = self.lean.step(*given, self.cache)
+            else:
+                logits = self._forward(*given)
             self._sample(logits, settings)
 
         self._graphs[key] = decode if self._stream is None else self._recorded(decode)

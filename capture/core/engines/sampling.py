@@ -34,7 +34,7 @@ class Picked(NamedTuple):
 
     tokens: torch.Tensor  # int64 [B]
     logps: torch.Tensor  # float32 [B], over the kept set when that was asked for
-    kept_ids: torch.Tensor | None = None  # int64 [B, K], most probable first
+    kept_ids: torch.Tensor | None = None  # int64 [B, K], most probable first if any are cut
     kept_counts: torch.Tensor | None = None  # int64 [B], how many columns of a row are its set
 
 
@@ -71,7 +71,7 @@ def pick(
     vocab = logp.shape[-1]
     kept = top_k if 0 < top_k < vocab else vocab
     order = counts = None
-    if kept < vocab or top_p < 1.0 or kept_sets:
+    if kept < vocab or top_p < 1.0:
         order = _most_probable(logp, kept)
     # float64, so that a sum over a large vocabulary does not lose the rare tokens at its end
     probability = (logp if order is None else logp.gather(-1, order)).double().exp()
@@ -93,6 +93,9 @@ def pick(
     whole = logp.gather(-1, tokens)[:, 0]
     if not kept_sets:
         return Picked(tokens[:, 0], whole)
+    if order is None:  # top_k of the vocabulary or more: all ids
+        order = torch.arange(vocab, device=logp.device).expand_as(logp)
+        counts = torch.full_like(tokens[:, 0], vocab)
     over = padded_logps(scores.gather(-1, order), counts).gather(-1, place)[:, 0].float()
     # a NaN outside the set must show too
     return Picked(tokens[:, 0], over.where(~whole.isnan(), whole), order, counts)

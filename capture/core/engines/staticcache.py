@@ -9,11 +9,14 @@ to know how much of the cache is filled.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+_ANY = nullcontext()
 
 NAME = "miles101_static"
 """The name of `attend` among transformers' attention functions."""

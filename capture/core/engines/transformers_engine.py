@@ -63,6 +63,7 @@ class TransformersEngine:
         parameters = inspect.signature(model.forward).parameters
         # newer transformers call it cache, and warn about the older name
         self.cache_argument = "cache" if "cache" in parameters else "past_key_values"
+        self._decoder = GraphDecoder(self) if decode == "graph" else None
         self._weights = weights.NamedWeights(model)
         self._version: int | None = version
         self._newest = version
@@ -70,7 +71,6 @@ class TransformersEngine:
         self._gate = Gate()
         self._whole = threading.Lock()  # held by a call of generate: one at a time
         self._abort = threading.Event()
-        self._decoder = GraphDecoder(self) if decode == "graph" else None
         self._loads = 0  # asked for before the running call; one more ends it under "drain"
 
     @classmethod
