@@ -212,6 +212,14 @@ class Diagnostics(Part):
     not_covered: list[str] = Field(description="what these probes cannot see")
 
 
+class KeptSizes(Part):
+    """Tokens that the sampler kept, by response token of the step in the loss, over all ranks."""
+
+    tokens: Positive = Field(description="response tokens in the loss, each with a kept set")
+    mean: Annotated[float, Field(ge=1.0)] = Field(description="mean size of a set")
+    max: Positive = Field(description="size of the largest set")
+
+
 class TrainingRecord(Part):
     """One optimizer step as one rank saw it."""
 
@@ -232,6 +240,7 @@ class TrainingRecord(Part):
     probability_error: ProbabilityError
     router: RouterLoad | None = Field(None, description="absent for a dense model")
     diagnostics: Diagnostics | None = Field(None, description="absent when not due")
+    kept_sets: KeptSizes | None = Field(None, description="absent without sampling replay")
     standins: Annotated[str, Field(min_length=1)] | None = Field(
         None, description="how many functions of Core were replaced; absent for none"
     )
@@ -239,7 +248,7 @@ class TrainingRecord(Part):
     @model_serializer(mode="wrap")
     def _drop_missing(self, handler: Any) -> dict:
         whole = handler(self)
-        for key in ("router", "diagnostics", "standins"):
+        for key in ("router", "diagnostics", "kept_sets", "standins"):
             if whole.get(key) is None:
                 whole.pop(key, None)
         return whole

@@ -17,7 +17,7 @@ from .errors import ContractError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptSets:
-    """R sets: the ids of set i are `ids[offsets[i]:offsets[i + 1]]`, most probable first.
+    """R sets: the ids of set i are `ids[offsets[i]:offsets[i + 1]]`, in any order.
 
     Arrays are converted to the dtype named here and made read-only. ContractError ("kept-sets")
     for offsets that do not cut the ids into sets of at least one, a negative id, or an id twice in

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from . import standins
 from .config import RunConfig
 from .contract import TrainingRecord
 from .histogram import ErrorHistogram
-from .samples import Collection
+from .samples import Collection, Sample
 
 
 def error_histogram(result: Any, collection: Collection) -> ErrorHistogram:
@@ -94,6 +95,8 @@ def record_of(
         document["router"] = load
     if diagnostics is not None:
         document["diagnostics"] = diagnostics
+    if (kept := kept_sizes(whole)) is not None:
+        document["kept_sets"] = kept
     if how := standins.label_of(config):
         document["standins"] = how
     return TrainingRecord.model_validate(document)
@@ -144,6 +147,14 @@ def router_load(result: Any, config: RunConfig) -> dict[str, Any] | None:
         found["recorded"] = terms.recorded
         found["disagreement"] = terms.disagreement.tolist()
     return found
+
+
+def kept_sizes(samples: Sequence[Sample]) -> dict[str, Any] | None:
+    """The record's `kept_sets` block, over active tokens; None without sampling replay."""
+    if any(sample.kept is None for sample in samples):
+        return None
+    sizes = np.concatenate([sample.kept.sizes[sample.loss_mask] for sample in samples])
+    return {"tokens": len(sizes), "mean": float(sizes.mean()), "max": int(sizes.max())}
 
 
 def versions_of(collection: Collection, steps: int) -> list[tuple[int, int]]:

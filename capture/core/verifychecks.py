@@ -30,6 +30,8 @@ def record_checks(record: TrainingRecord) -> Found:
     yield from error_checks(record)
     if record.diagnostics is not None:
         yield from _diagnostics(record)
+    if record.kept_sets is not None:
+        yield from _kept_sets(record)
 
 
 def _place(record: TrainingRecord) -> Found:
@@ -153,6 +155,14 @@ def _versions(record: TrainingRecord) -> Found:
             "versions",
             f"consumed {versions.consumed} is {lag} steps old; {versions.allowed_lag} allowed",
         )
+
+
+def _kept_sets(record: TrainingRecord) -> Found:
+    kept, active = record.kept_sets, record.counts.global_active_tokens
+    if kept.tokens != active:
+        yield "kept-sets", f"sets of {kept.tokens} tokens, {active} are active"
+    if kept.mean > kept.max:
+        yield "kept-sets", f"mean size {kept.mean:g} above the largest, {kept.max}"
 
 
 def _diagnostics(record: TrainingRecord) -> Found:

@@ -195,7 +195,7 @@ def test_the_default_loss_of_core_takes_the_float32_logits():
         out = head(rows(2, 7), labels=labels, return_logits=True)
     expected = F.cross_entropy(out.logits.double().flatten(0, 1), labels.flatten())
     assert out.logits.dtype == torch.float32
-    assert abs(float(out.loss) - float(expected)) < 1e-5
+    assert abs(out.loss.item() - expected.item()) < 1e-5
 
 
 def with_head(head: nn.Module | None) -> nn.Module:

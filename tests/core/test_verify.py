@@ -372,6 +372,13 @@ def at(step, change):
         ("diagnostics", at(2, lambda d: d["diagnostics"]["updates"]["w"].update(changed=257))),
         ("diagnostics", at(2, lambda d: d["diagnostics"]["updates"]["w"].update(rms=1.0))),
         ("diagnostics", at(2, lambda d: d["diagnostics"]["updates"]["w"].update(changed=0))),
+        ("kept-sets", lambda d: d.update(kept_sets={"tokens": 7, "mean": 2.0, "max": 3})),
+        (
+            "kept-sets",
+            lambda d: d.update(
+                kept_sets={"tokens": d["counts"]["global_active_tokens"], "mean": 3.5, "max": 3}
+            ),
+        ),
         ("counts", at(1, lambda d: d["counts"].update(global_active_tokens=11))),
         ("counts", at(1, lambda d: d["counts"].update(local_active_tokens=0))),
         ("counts", at(1, lambda d: d["counts"].update(local_model_tokens=1))),
