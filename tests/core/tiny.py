@@ -20,7 +20,13 @@ def tiny(family: str = "llama", seed: int = 0, **changes: Any) -> tuple[Any, dic
     """(HF configuration, state dict), 2 layers, width 64."""
     import transformers
 
-    name = {"llama": "Llama", "qwen3": "Qwen3", "olmo2": "Olmo2", "mixtral": "Mixtral"}[family]
+    name = {
+        "llama": "Llama",
+        "qwen3": "Qwen3",
+        "olmo2": "Olmo2",
+        "mixtral": "Mixtral",
+        "qwen3_moe": "Qwen3Moe",
+    }[family]
     settings = {
         "vocab_size": VOCABULARY,
         "hidden_size": 64,
@@ -32,8 +38,15 @@ def tiny(family: str = "llama", seed: int = 0, **changes: Any) -> tuple[Any, dic
         "max_position_embeddings": 256,
         "tie_word_embeddings": False,
         "pad_token_id": 0,
-        **changes,
     }
+    if family == "qwen3_moe":
+        settings |= {
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "norm_topk_prob": True,
+        }
+    settings |= changes
     if family in ("olmo2", "mixtral"):
         settings.pop("head_dim")
     config = getattr(transformers, f"{name}Config")(**settings)

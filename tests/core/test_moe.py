@@ -1,0 +1,468 @@
+"""A mixture of experts on one process: weights in and out, gradients, steps, what is refused.
+
+Every number here is of Core code with CPU stand-ins: `standins` lists them.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from test_hook import distance
+from tiny import collection, hf_model, settings, tiny
+
+from capture.core import dense, export, models, moe, moemodel, standinops, standins
+from capture.core.actor import CoreActor
+from capture.core.errors import CheckpointError, ContractError, RefusedError
+from capture.core.hook import PackWork, StepContext
+from capture.core.objective import pack_inputs, policy_objective, response_logps
+from capture.core.packing import plan
+from capture.core.samples import Collection
+
+NO_ROUTER = {"core__router_aux_loss_weight": 0.0, "core__router_z_loss_weight": 0.0}
+
+
+def loaded(source=None, **changes) -> CoreActor:
+    actor = CoreActor(settings(**{"model__family": "qwen3_moe", **changes}))
+    actor.init(source or tiny("qwen3_moe"))
+    return actor
+
+
+def exported(actor) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in actor.export()}
+
+
+def work_of(actor, samples, pack_tokens=None):
+    step = plan(samples, world_size=1, optimizer_steps=1, pack_tokens=pack_tokens).steps[0]
+    work = [PackWork(p, pack_inputs(p, samples)) for p in step.ranks[0]]
+    return work, StepContext(actor.objective, step.denominators, step.auxiliary)
+
+
+def gradients(actor, samples, pack_tokens=None) -> dict[str, torch.Tensor]:
+    actor.module.zero_grads()
+    actor.module.train_packs(*work_of(actor, samples, pack_tokens))
+    return {name: p.grad.clone() for name, p in actor.named_parameters().items()}
+
+
+# -- weights -------------------------------------------------------------------------------------
+
+
+def test_weights_go_in_and_out_bitwise_and_change_their_layout_on_the_way():
+    config, state = tiny("qwen3_moe")
+    actor = loaded((config, state))
+    out = exported(actor)
+    assert out.keys() == state.keys()
+    assert all(torch.equal(out[name], state[name]) for name in state)
+    own = actor.named_parameters()["blocks.1.routed_experts.w_up_gate"]
+    assert not torch.equal(own, state["model.layers.1.mlp.experts.gate_up_proj"])
+
+
+def test_experts_may_come_one_by_one_and_are_exported_so():
+    config, state = tiny("qwen3_moe")
+    sliced = dict(export.per_expert(state.items()))
+    assert "model.layers.0.mlp.experts.7.down_proj.weight" in sliced
+    assert sliced["model.layers.1.mlp.experts.3.gate_proj.weight"].shape == (32, 64)
+    out = exported(loaded((config, sliced)))
+    assert all(torch.equal(out[name], state[name]) for name in state)
+
+
+def test_an_export_is_a_folder_that_transformers_loads(tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    config, state = tiny("qwen3_moe")
+    actor = loaded((config, state))
+    actor.train(collection(), 0)
+    source = tmp_path / "source"
+    config.save_pretrained(source)
+    folder = export.write_hf(actor.export(), source, tmp_path / "out")
+    again = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
+    out = exported(actor)
+    assert again.keys() == out.keys()
+    assert all(torch.equal(again[name], out[name]) for name in out)
+    assert any(not torch.equal(state[name], out[name]) for name in out)
+    hf, read = models.read(folder)
+    assert all(torch.equal(moemodel.checked(hf, read)[name], out[name]) for name in out)
+
+
+def test_core_computes_the_logits_of_the_hf_model():
+    config, state = tiny("qwen3_moe")
+    tokens = torch.randint(1, 90, (1, 60), generator=torch.Generator().manual_seed(0))
+    module = loaded((config, state)).module
+    with torch.no_grad():
+        wanted = hf_model(config, state)(tokens).logits
+        found = module.model.eval()(tokens)
+    assert float((wanted - found).abs().max()) < 2e-6 * float(wanted.abs().max())
+
+
+def test_swapped_up_and_gate_projections_would_show_in_the_logits(monkeypatch):
+    """The layout trap: the shapes are the same, so nothing else would notice."""
+    config, state = tiny("qwen3_moe")
+    right = loaded((config, state)).score(collection().samples)
+    monkeypatch.setattr(moemodel, "to_core", lambda name, value: value.transpose(1, 2)
+                        if name.endswith("down_proj") else value)  # fmt: skip
+    wrong = loaded((config, state)).score(collection().samples)
+    assert max(float(abs(a - b).max()) for a, b in zip(right, wrong, strict=True)) > 0.05
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.pop("model.layers.1.mlp.gate.weight"), "missing weight .*mlp.gate.weight"),
+        (lambda s: s.update({"model.extra": torch.ones(2)}), "unknown weight model.extra"),
+        (lambda s: s.update({"model.norm.weight": torch.ones(3)}), r"shape \(3,\), not \(64,\)"),
+        (lambda s: s.pop("model.layers.0.mlp.experts.5.up_proj.weight"),
+         r"missing weight model.layers.0.mlp.experts.5.up_proj.weight"),
+        (lambda s: s.pop("model.layers.0.mlp.experts.7.up_proj.weight"), "experts.7.up_proj"),
+        (lambda s: s.update({"model.layers.0.mlp.experts.5.up_proj.weight": torch.ones(3, 64)}),
+         "experts of several shapes"),
+        (lambda s: [s.pop(n) for n in list(s) if ".experts.7." in n], r"shape \(7, 64, 64\), not"),
+    ],
+)  # fmt: skip
+def test_weights_that_do_not_fit_are_refused_before_any_is_loaded(change, message):
+    config, state = tiny("qwen3_moe")
+    actor = loaded((config, state))
+    other = dict(export.per_expert(tiny("qwen3_moe", seed=1)[1].items()))
+    change(other)
+    with pytest.raises(CheckpointError, match=message):
+        moe.load_hf(actor.module, config, other)
+    assert all(torch.equal(value, state[name]) for name, value in actor.export())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tie_word_embeddings": True}, "a head tied"),
+        ({"norm_topk_prob": False}, "not normalised"),
+        ({"mlp_only_layers": [0]}, "layers without experts"),
+        ({"decoder_sparse_step": 2}, "layers without experts"),
+        ({"attention_bias": True}, "attention biases"),
+        ({"hidden_act": "gelu"}, "hidden_act gelu"),
+        ({"use_sliding_window": True, "sliding_window": 8}, "a sliding window"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
+         "rope_type linear"),
+        ({"num_experts": 2, "num_experts_per_tok": 4}, "more chosen experts"),
+    ],
+)  # fmt: skip
+def test_a_configuration_that_core_would_hold_wrongly_is_refused(changes, message):
+    config = copy.deepcopy(tiny("qwen3_moe")[0])
+    for name, value in changes.items():
+        setattr(config, name, value)
+    with pytest.raises(RefusedError, match=message) as caught:
+        moemodel.core_config(settings(), config)
+    assert caught.value.id == "model-config"
+
+
+def test_the_backend_is_chosen_by_the_models_own_configuration():
+    assert models.backend(settings(), tiny("qwen3_moe")[0]) is moe
+    assert models.backend(settings(model__family="qwen3_moe"), tiny("qwen3_moe")[0]) is moe
+    assert models.backend(settings(), tiny("qwen3")[0]) is dense
+
+
+# -- gradients -----------------------------------------------------------------------------------
+
+
+def test_the_hook_adds_nothing_to_the_gradient():
+    actor = loaded(**NO_ROUTER)
+    samples = collection().samples
+    found = gradients(actor, samples)
+    actor.module.zero_grads()
+    work, context = work_of(actor, samples)
+    module = actor.module
+    module._context = context
+    module._train_mode()
+    for number, item in enumerate(work):
+        # Core's wrapper sums gradients over microbatches inside `no_sync`, as `train_batch` has it
+        with module._train_microbatch_context(number, len(work)), module._pack_context(item):
+            tokens, rows = torch.from_numpy(item.pack.tokens), torch.from_numpy(item.pack.positions)
+            logits = module.model(tokens[None])
+            logps, entropy = response_logps(logits, tokens[None], rows)
+            loss, _ = policy_objective(
+                logps, entropy, item.inputs, context.denominators, actor.objective
+            )
+            loss.backward()
+    module.model.finalize_grad_reduce()
+    direct = {name: p.grad.clone() for name, p in actor.named_parameters().items()}
+    assert distance(found, direct) < 1e-6
+
+
+def test_the_gradient_is_that_of_the_hf_model():
+    """Without router losses: an implementation that shares no line with Core's."""
+    config, state = tiny("qwen3_moe")
+    actor = loaded((config, state), **NO_ROUTER)
+    samples = collection().samples
+    found = gradients(actor, samples)
+    model = hf_model(config, state)
+    work, context = work_of(actor, samples)
+    for item in work:
+        tokens, rows = torch.from_numpy(item.pack.tokens), torch.from_numpy(item.pack.positions)
+        logps, entropy = response_logps(model(tokens[None]).logits, tokens[None], rows)
+        policy_objective(logps, entropy, item.inputs, context.denominators, actor.objective)[
+            0
+        ].backward()
+    names = moemodel.names(2)
+    wanted = dict(model.named_parameters())
+    assert distance(
+        {names[name]: moemodel.to_hf(names[name], value, config) for name, value in found.items()},
+        {names[name]: wanted[names[name]].grad for name in found},
+    ) < 1e-5  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{}, NO_ROUTER])
+def test_recomputation_changes_no_gradient(changes):
+    samples = collection().samples
+    plain = gradients(loaded(**changes), samples, pack_tokens=64)
+    again = gradients(loaded(core__recompute=True, **changes), samples, pack_tokens=64)
+    assert distance(plain, again) == 0.0
+
+
+def test_packs_and_microbatches_change_no_policy_gradient():
+    actor = loaded(**NO_ROUTER)
+    samples = collection().samples
+    eight = gradients(actor, samples)
+    for tokens in (40, 10_000):
+        assert distance(gradients(actor, samples, pack_tokens=tokens), eight) < 5e-6
+
+
+def test_a_packed_sample_gets_the_log_probabilities_it_has_alone():
+    samples = collection(3).samples
+    alone = loaded().score(samples)
+    packed = loaded(batch__pack_tokens=64).score(samples)
+    for one, other in zip(alone, packed, strict=True):
+        np.testing.assert_allclose(one, other, atol=5e-6, rtol=0)
+
+
+def test_masking_responses_leaves_the_router_losses_as_they_are():
+    """Core's own denominator is its label count: half the labels, twice the coefficient."""
+    data = collection().samples
+    idle = [dataclasses.replace(sample, advantage=0.0) for sample in data]
+    few = []
+    for sample in idle:
+        mask = np.zeros(sample.response_len, bool)
+        mask[0] = True
+        few.append(dataclasses.replace(sample, loss_mask=mask))
+    actor = loaded(core__router_aux_loss_weight=0.5)
+    one, two = gradients(actor, idle), gradients(actor, few)
+    assert max(float(value.abs().max()) for value in one.values()) > 0
+    assert distance(one, two) == 0.0
+
+
+# -- steps ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pack_tokens", [0, 64])
+def test_scoring_gives_the_training_forwards_numbers(pack_tokens):
+    actor = loaded(batch__pack_tokens=pack_tokens, core__recompute=True)
+    result = actor.train(collection(), 0)[0]
+    assert result.comparison.tokens == result.denominators.global_tokens
+    assert result.comparison.max_abs == 0.0
+
+
+def test_a_step_is_cores_adamw_on_the_clipped_gradient():
+    actor = loaded(optimizer__max_grad_norm=0.5, optimizer__weight_decay=0.1)
+    samples = collection().samples
+    before = {name: p.detach().clone() for name, p in actor.named_parameters().items()}
+    own = {name: p.grad.double() for name, p in actor.named_parameters().items()
+           if gradients(actor, samples)}  # fmt: skip
+    actor.module.zero_grads()
+    result = actor.train(collection(), 0)[0]
+    norm = math.sqrt(sum(float(value.square().sum()) for value in own.values()))
+    assert result.gradient_norm == pytest.approx(norm, rel=1e-5)
+    scale, rate, eps = 0.5 / (norm + 1e-6), result.lr_used, 1e-8
+    for name, parameter in actor.named_parameters().items():
+        g = own[name] * scale
+        # the first step of AdamW: both moments are the gradient's own after their correction
+        wanted = before[name].double() * (1 - rate * 0.1) - rate * g / (g.abs() + eps)
+        clear = g.abs() > 1e-6  # where the sign of a rounding error decides nothing
+        assert torch.allclose(parameter.double()[clear], wanted[clear], atol=1e-5), name
+
+
+def test_a_resume_is_bitwise(tmp_path):
+    actor = loaded(schedule__kind="cosine")
+    for number in range(2):
+        actor.train(collection(number), number)
+    actor.save(tmp_path / "native", {"cursor": 5})
+    actor.train(collection(2), 2)
+    other = loaded(schedule__kind="cosine")
+    assert other.restore(tmp_path / "native") == {"cursor": 5}
+    other.train(collection(2), 2)
+    one, two = exported(actor), exported(other)
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    for key, value in actor.module.optim.states.items():
+        assert torch.equal(value.to_local(), other.module.optim.states[key].to_local()), key
+
+
+def spoil(actor) -> None:
+    """Every gradient of the logits becomes NaN; the loss stays finite."""
+
+    def hook(module, inputs, output):
+        if output.requires_grad:
+            output.register_hook(lambda gradient: gradient * math.nan)
+
+    actor.module.model.lm_head.w_out.register_forward_hook(hook)
+
+
+def huge(data: Collection) -> Collection:
+    samples = list(data.samples)
+    samples[0] = dataclasses.replace(
+        samples[0], advantage=3e38, loss_mask=np.ones(samples[0].response_len, bool),
+        behaviour_logp=np.full(samples[0].response_len, -4.0),
+    )  # fmt: skip
+    return Collection(samples, 0)
+
+
+@pytest.mark.parametrize("what", ["gradient", "loss", "skip"])
+def test_a_step_that_must_not_be_taken_leaves_weights_and_state(what):
+    kind = "skip_step_adamw" if what == "skip" else "adamw"
+    actor = loaded(optimizer__kind=kind)
+    actor.train(collection(), 0)
+    before = exported(actor)
+    states = {key: value.to_local().clone() for key, value in actor.module.optim.states.items()}
+    data, check = collection(1), {"gradient": "non-finite-gradient", "loss": "non-finite-loss"}
+    if what == "gradient":
+        spoil(actor)
+    if what == "loss":
+        data = huge(data)
+    if what == "skip":
+        actor.module.optim._losses = [torch.tensor(-100.0)] * 80
+        actor.module.optim._grad_norms = [torch.tensor(1.0)] * 80
+    with pytest.raises(ContractError) as caught:
+        actor.train(data, 1)
+    assert caught.value.check == check.get(what, "optimizer-skip")
+    assert actor.optimizer_step == 1
+    after = exported(actor)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert all(torch.equal(states[key], value.to_local())
+               for key, value in actor.module.optim.states.items())  # fmt: skip
+    assert not actor.module.optim.main_grad
+
+
+def test_plain_adamw_skips_no_step():
+    actor = loaded()
+    actor.module.optim._losses = [torch.tensor(-100.0)] * 80
+    actor.module.optim._grad_norms = [torch.tensor(1.0)] * 80
+    assert actor.train(collection(), 0)[0].step == 1
+
+
+def test_a_reference_policy_scores_with_the_first_weights():
+    actor = loaded(objective__kl_coef=0.1)
+    first = actor.score(collection(9).samples)
+    actor.train(collection(), 0)
+    moved = actor.score(collection(9).samples)
+    kept = actor.score(collection(9).samples, reference=True)
+    assert all(np.array_equal(one, two) for one, two in zip(first, kept, strict=True))
+    assert not np.array_equal(first[0], moved[0])
+
+
+def test_diagnostics_take_gradients_from_where_core_keeps_them():
+    from capture.core.diagnostics import LocalProbes
+
+    one, two = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
+    one.grad = torch.full((3,), 2.0)
+    two._main_grad_fp32 = torch.full((3,), 4.0)
+    probes = LocalProbes([("one", one), ("two", two)], interval=1)
+    probes.before_intake()
+    found = probes.after_step()["gradient_norms"]
+    assert found["two"] == 2 * found["one"]
+
+
+# -- stand-ins -----------------------------------------------------------------------------------
+
+
+def test_permute_sorts_rows_by_expert_and_unpermute_weighs_them_back():
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(11, 5, generator=generator, dtype=torch.float64)
+    ids = torch.stack([torch.randperm(4, generator=generator)[:2] for _ in range(11)])
+    found, back = standinops.permute(inp=rows, routing_map=ids.int(), num_out_tokens=22)
+    wanted = [rows[t] for expert in range(4) for t in range(11) for k in range(2)
+              if ids[t, k] == expert]  # fmt: skip
+    assert torch.equal(found, torch.stack(wanted))
+    weights = torch.rand(11, 2, generator=generator)
+    merged = standinops.unpermute(inp=found, row_id_map=back, restore_shape=rows.shape,
+                                  merging_probs=weights)  # fmt: skip
+    assert torch.allclose(merged, rows * weights.sum(1, keepdim=True).double(), atol=1e-6)
+    one, back = standinops.permute(inp=rows, routing_map=ids[:, :1].int(), num_out_tokens=11)
+    assert torch.equal(standinops.unpermute(one, back, rows.shape), rows)
+
+
+def test_the_gradients_of_permute_and_unpermute_are_those_of_their_definition():
+    rows = torch.randn(6, 3, requires_grad=True)
+    ids = torch.tensor([[0, 2], [1, 0], [2, 1], [0, 1], [1, 2], [2, 0]])
+    weights = torch.rand(6, 2, requires_grad=True)
+
+    def merged(inp, probs):
+        found, back = standinops.permute(inp, ids.int(), 12)
+        return standinops.unpermute(found.square(), back, inp.shape, probs)
+
+    def plainly(inp, probs):
+        return (inp.square()[:, None] * probs[..., None]).sum(1)
+
+    out = torch.randn(6, 3)
+    one = torch.autograd.grad((merged(rows, weights) * out).sum(), (rows, weights))
+    two = torch.autograd.grad((plainly(rows, weights) * out).sum(), (rows, weights))
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(one, two, strict=True))
+
+
+def test_an_expert_without_tokens_and_a_rank_without_rows_are_fine():
+    rows = torch.zeros(0, 3, requires_grad=True)
+    found, back = standinops.permute(rows, torch.zeros(0, 1).int(), 0)
+    assert standinops.unpermute(found, back, rows.shape).shape == (0, 3)
+
+
+def test_the_label_counts_what_is_replaced():
+    assert standins.label("cpu", 1) == "Core code with CPU stand-ins for 6 functions"
+    assert standins.label("cpu", 2) == "Core code with CPU stand-ins for 7 functions"
+    assert len(standins.needed("cuda", 1)) in (0, 2)
+    assert standins.label_of(settings()) == ""
+    assert standins.label_of(settings(model__family="qwen3_moe")) == standins.label("cpu", 1)
+    assert all(one.reason for one in standins.REGISTRY)
+
+
+def test_on_a_gpu_only_the_two_permutations_are_replaced(monkeypatch):
+    monkeypatch.setattr(standins, "transformer_engine", lambda: False)
+    names = [one.name for one in standins.needed("cuda", 2)]
+    assert names == ["moe_permute_no_compile", "moe_unpermute_no_compile"]
+    assert standins.label("cuda", 1) == "Core code with PyTorch stand-ins for 2 functions"
+    monkeypatch.setattr(standins, "transformer_engine", lambda: True)
+    assert standins.needed("cuda", 1) == ()
+    assert standins.label("cuda", 1) == ""
+
+
+def test_every_replaced_name_exists_in_core():
+    """What the registry says is replaced is what `install` replaces, where Core looks it up."""
+    from olmo_core.nn.ddp.block import OLMoDDPTransformerBlock
+    from olmo_core.nn.moe.v2 import ep_sync_1d, no_ep, routed_experts
+
+    standinops.install("cpu", 2, torch.float32)
+    for module in (no_ep, ep_sync_1d):
+        assert module.moe_permute_no_compile is standinops.permute
+        assert module.moe_unpermute_no_compile is standinops.unpermute
+        assert module.torch.cuda.current_stream() is standinops.NO_STREAM
+        assert module.torch.cuda.stream(None) is standinops.NO_STREAM
+        assert module.torch.arange is torch.arange
+    assert OLMoDDPTransformerBlock.get_dense_stream(None) is standinops.NO_STREAM
+    assert routed_experts.requires_host_side_split_sizes()
+    assert torch.cuda.current_stream is not module.torch.cuda.current_stream
+
+
+def test_core_runs_its_own_experts():
+    """No stand-in for them: F.grouped_mm works on a CPU, and the loop over experts agrees."""
+    from olmo_core.nn.moe.v2.routed_experts import RoutedExperts
+
+    assert RoutedExperts.forward.__module__ == RoutedExperts.__module__
+    actor = loaded()
+    experts = actor.module.model.blocks["0"].routed_experts
+    rows = torch.randn(10, 64)
+    counts = torch.tensor([3, 0, 5, 0, 0, 1, 1, 0])
+    with torch.no_grad():
+        found = experts(rows, counts)
+        wanted, start = [], 0
+        for expert, count in enumerate(counts.tolist()):
+            part = rows[start : start + count]
+            up, gate = (part @ experts.w_up_gate[expert].T).chunk(2, dim=-1)
+            wanted.append((up * torch.nn.functional.silu(gate)) @ experts.w_down[expert])
+            start += count
+    assert torch.allclose(found, torch.cat(wanted), atol=1e-5)
