@@ -16,6 +16,7 @@ PATH = "manuals/sources.toml"
 PREFIX = "sources:"  # of the places and quantities of cited values
 # runs, code, Miles documentation and release notes, Miles tracker, papers and other projects
 RANKS = range(1, 6)
+MANUALS = ("miles-101", "olmo-core-trainer")
 LAB = "gb10"  # the lab whose reported.toml a value may name with `gb10 =`
 
 _OF_EXPERIMENTS = ("paper", "post", "report", "pull request")  # their numbers rest on hardware
@@ -34,6 +35,7 @@ _SOURCE_KEYS: Mapping[str, tuple[type, bool]] = {
     "url": (_TEXT, False),
     "note": (_TEXT, False),
     "uncited": (_TEXT, False),
+    "manual": (_TEXT, False),
     "lost": (_LIST, False),
     "value": (_LIST, False),
 }
@@ -61,7 +63,10 @@ class CitedValue:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One source. `hardware`, `model` and `url` are '' where it names none."""
+    """One source. `hardware`, `model` and `url` are '' where it names none.
+
+    manual: folder of the manual whose page of sources lists it.
+    """
 
     id: str
     rank: int
@@ -75,6 +80,7 @@ class Source:
     url: str = ""
     note: str = ""
     uncited: str = ""
+    manual: str = MANUALS[0]
     lost: tuple[str, ...] = ()
     values: tuple[CitedValue, ...] = ()
 
@@ -147,6 +153,10 @@ def _source(entry: Mapping[str, Any], printed: Mapping[str, Any]) -> Source:
         raise EvidenceError(f"{where}: id = {name!r} is no lower-case name with dashes")
     if entry["rank"] not in RANKS:
         raise EvidenceError(f"{where}: rank = {entry['rank']!r} is none of 1 to {max(RANKS)}")
+    if entry.get("manual", MANUALS[0]) not in MANUALS:
+        raise EvidenceError(
+            f"{where}: manual = {entry['manual']!r} is none of {', '.join(MANUALS)}"
+        )
     url = entry.get("url", "")
     if url and not re.fullmatch(r"https://[\w.-]+(?:/[^\s?#]*)?", url):
         raise EvidenceError(f"{where}: url = {url!r} is no https address")

@@ -34,6 +34,7 @@ from figures.timekeys import (
 
 ROOT = Path(__file__).resolve().parent.parent
 STORE = PurePosixPath("capture/gpu")
+CORE_LAB = "core-cpu"  # recordings of the OLMo-core trainer, see `corelab`
 
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 # Flags that tell runs apart without changing what they do in a step.
@@ -194,6 +195,16 @@ class Run:
     def shared(self) -> bool:
         """True when other work used the GPU; a run that does not say so counts as shared."""
         return bool(self.setup.get("shared", True))
+
+    @property
+    def on_gpu(self) -> bool:
+        """True: a run of a lab had a GPU; `corelab.Recording` is of a processor."""
+        return True
+
+    @property
+    def recompute(self) -> str:
+        """The folder whose summary the kit computes again."""
+        return str(self.folder)
 
     @property
     def clock_known(self) -> bool:
@@ -363,8 +374,12 @@ class Run:
         )
 
 
-def run(run_id: str) -> Run:
-    """The stored run 'LAB/RUN'."""
+def run(run_id: str) -> Any:
+    """The stored run 'LAB/RUN', or the recording 'core-cpu/NAME' of the OLMo-core trainer."""
+    if run_id.startswith(f"{CORE_LAB}/"):
+        from figures.corelab import Recording
+
+        return Recording(run_id)
     return Run(run_id)
 
 

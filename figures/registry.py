@@ -26,6 +26,8 @@ DRAWN_FROM = {
     "code": "Miles code of 2026-08-21, commit 31f1ca961",
     "manual": "GB10 manual, Miles of 2026-10-15",
     "kit": "code and run commands of this repository",
+    "core": "code of the OLMo-core trainer of this repository",
+    "core-contract": "page on Miles with an OLMo-core trainer",
 }
 
 
@@ -147,12 +149,15 @@ class BuiltFigure:
         """The command that computes the figure's data again; '' for a diagram."""
         if self.is_diagram:
             return ""
-        folders = [
-            str(evidence.run(run).folder)
+        runs = [
+            evidence.run(run)
             for run in sorted({a.run for a in self.accesses if a.tier == "measured"})
         ]
+        folders = [run.recompute for run in runs]
         if not folders:
             return "make check-claims"
+        if not all(run.on_gpu for run in runs):
+            return folders[0] if len(folders) == 1 else "make check-core"
         if len(folders) > MOST_FOLDERS:
             return "make check"
         return f"python3 capture/gpu/kit.py summarize --check {' '.join(folders)}"

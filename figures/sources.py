@@ -23,6 +23,7 @@ def measured(
     kind: str = "",
     note: str = "",
     noun: str = "",
+    exponent: bool = False,
 ) -> Value:
     """A value computed from stored runs; `what` says how, for example
     'perf/step_time:median:all'. `noun` says what a number without a unit counts.
@@ -34,7 +35,16 @@ def measured(
     _refuse_unread(name, runs)
     quantity = f"{'+'.join(sorted(runs))}:{what}"
     return Value(
-        name, number, unit, digits, quantity, tuple(runs), kind_of(unit) or kind, note, noun
+        name,
+        number,
+        unit,
+        digits,
+        quantity,
+        tuple(runs),
+        kind_of(unit) or kind,
+        note,
+        noun,
+        exponent=exponent,
     )
 
 

@@ -29,6 +29,7 @@ IDENTITY = {
     "attention_engine": "engine attention",
     "attention_trainer": "trainer attention",
     "sampling": "sampling code",
+    "software": "software",
 }
 CIRCUMSTANCE = {"shared": "GPU alone or shared"}
 MOST_NAMED = 5  # a badge that lists more is not read; the table of runs lists all
@@ -142,6 +143,8 @@ def of(accesses: Sequence[Access], only: Iterable[str] | None = None) -> Strengt
 
 def _count_seeds(runs: Sequence[evidence.Run], published: Sequence[str]) -> int | None:
     """Different seeds of all runs, None when the source of one does not give its seed."""
+    if any(not run.on_gpu for run in runs):
+        return None  # what the seeds of a recording are for differs from one to the next
     seeds = {_seed(run) for run in runs}
     for run_id in published:
         seed = str(reported.run_entry(run_id).get("seed", ""))
@@ -224,6 +227,8 @@ def _text(setup: dict[str, Any], alone: bool | None, clock: bool | None) -> str:
         parts.append("clock recorded" if clock else "clock unknown")
     if "container" in setup:
         parts.append("container" if setup["container"] else "no container")
+    if setup.get("software"):
+        parts.append(setup["software"])
     if setup.get("miles_date"):
         parts.append(f"Miles {setup['miles_date']}")
     return ", ".join(str(part) for part in parts if part)
@@ -234,7 +239,7 @@ def _setups(runs: Sequence[evidence.Run], timed: set[str]) -> tuple[list[Setup],
     for run in runs:
         identity = tuple((key, str(run.setup.get(key, ""))) for key in IDENTITY)
         clock = run.clock_known if run.id in timed else None
-        text = _text(run.setup, alone=not run.shared, clock=clock)
+        text = _text(run.setup, alone=not run.shared if run.on_gpu else None, clock=clock)
         if identity not in setups:
             setups[identity] = Setup(text, identity)
         elif text not in setups[identity].text:

@@ -89,6 +89,7 @@ class Value:
     note      what a reader must know about it (for example the id of a contradiction)
     noun      what a bare count counts, 'groups', or all its names: 'failed requests|requests'
     tier      measured, or reported: a published value of another lab
+    exponent  shown as 1.2e-07, with `digits` decimals before the e
     """
 
     name: str
@@ -101,6 +102,7 @@ class Value:
     note: str = field(default="", compare=False)
     noun: str = field(default="", compare=False)
     tier: str = field(default="measured", compare=False)
+    exponent: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         implied = kind_of(self.unit)
@@ -152,6 +154,8 @@ class Value:
     def bare(self) -> str:
         """The number without its unit: '233', '0.0141 to 0.0164', '345,645'."""
         shown = number_text if self.unit != "parameters" else _with_word
+        if self.exponent:
+            return " to ".join(f"{number:.{self.digits}e}" for number in self.numbers)
         return " to ".join(shown(number, self.digits) for number in self.numbers)
 
     @property

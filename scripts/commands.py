@@ -5,7 +5,8 @@ launcher with values that it takes, flags in MILES_EXTRA_ARGS must be Miles flag
 repository paths must exist, and docker commands, their options and images must be known. Loops,
 braces, `timeout`, `xargs` and `bash -c` are looked into. A flag that is newer than the flag list
 is allowed by a comment line `# since DATE: --flag` in its block. Of inline code, kit commands,
-make targets, `MILES_` names and repository paths are checked.
+make targets, `MILES_` names and repository paths are checked. `python -m capture.core VERB` is
+parsed by the parser of that verb.
 
 `python3 -m scripts.commands` prints the problems. Exit codes: 0 fine, 1 something is wrong,
 2 bad usage, 3 inspected nothing.
@@ -18,7 +19,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from scripts import dockerwords, milesflags, shellwords
+from scripts import coreverbs, dockerwords, milesflags, shellwords
 from scripts.chapters import COMMAND_LANGUAGES, Chapter, ChapterError, Fence, parse
 from scripts.programs import Programs, help_text, parser_of_main, parser_problem, said_against
 from scripts.report import Report
@@ -26,7 +27,7 @@ from scripts.tree import ROOT, Tree
 
 REPO_FOLDERS = ("capture/", "manuals/", "scripts/", "figures/", "tests/", "docs/")
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
-_INLINE = re.compile(r"(?:python3 capture/gpu/|make )\S.*")
+_INLINE = re.compile(r"(?:python3 capture/gpu/|make |(?:\S+/)?python3? -m capture\.core )\S.*")
 _VARIABLE = re.compile(r"(MILES_[A-Z_]+)(?:=(\S*))?")
 # Names in capitals stand for names of the reader, and `out-mine` is his own lab folder.
 _PLACEHOLDER = re.compile(r"[$<{]|/out-mine(?=/|$)|(?:^|[/-])[A-Z]{2,}(?=/|$)")
@@ -50,6 +51,8 @@ def command_problems(programs: Programs, command: shellwords.Command, since: set
         problems += _docker(programs, ["docker", "run", *words, dockerwords.IMAGES[0]], since)
     elif _PYTHON.fullmatch(words[0]):
         problems += _python(programs, words[1:])
+    elif words[0].rpartition("/")[2] == "torchrun" and "-m" in words:
+        problems += _python(programs, words[words.index("-m") :])
     elif words[0].endswith((".py", ".pyz")):
         problems += _python(programs, [words[0].removeprefix("./"), *words[1:]])
     return problems
@@ -116,12 +119,16 @@ def _python(programs: Programs, words: list[str]) -> list[str]:
 
 def _module(programs: Programs, name: str, words: list[str]) -> list[str]:
     """`python3 -m NAME`: a module of this repository, with the flags that its parser takes."""
-    if name.startswith("capture."):
+    if name == "capture.core" and words:
+        return [problem] if (problem := coreverbs.problem(words)) else []
+    if name.startswith("capture.") and not name.startswith("capture.core"):
         return [f"the kit is no package: python3 {name.replace('.', '/')}.py"]
-    if not name.startswith(("scripts.", "figures.")):
+    if not name.startswith(("scripts.", "figures.", "capture.core.")):
         return []
     if not programs.tree.exists(name.replace(".", "/") + ".py"):
         return [f"no module {name}"]
+    if name.startswith("capture.core."):
+        return []  # most of them load torch, which this environment lacks
     parser = parser_of_main(name)
     if parser is None:
         return [f"{name} is no program"]
@@ -181,6 +188,8 @@ def inline_problems(programs: Programs, text: str, report: Report) -> list[str]:
     words = text.split()
     if words[0] == "make":
         return _make(programs, words[1:2])
+    if words[1] == "-m":
+        return _python(programs, words[1:]) if words[3].islower() else []
     problems = _paths(programs.tree, words)
     if words[1].endswith("/kit.py") and len(words) > 2 and words[2].islower():
         problems += _python(programs, [words[1], words[2], "--help"])

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scripts import context, findnumbers, quantities
+from scripts import context, coresettings, findnumbers, quantities
 from scripts.chapters import Chapter
 from scripts.report import Report
 from scripts.tree import Tree, toml
@@ -187,9 +187,12 @@ def _verify_setting(
 ) -> None:
     match = RUN_SETTING.fullmatch(entry.setting)
     place = REPORTED_SETTING.fullmatch(entry.setting)
+    core = coresettings.SETTING.fullmatch(entry.setting)
     actual = recipe.get(entry.setting)
     counts = COUNTS.get(match["flag"] if match else entry.setting, ())
-    if match:
+    if core:
+        actual, counts = coresettings.value(tree, core), coresettings.counted(core["key"])
+    elif match:
         actual = run_setting(tree, match["run"], match["flag"])
     elif place:
         actual, unit = reported_setting(tree, place["lab"], place["id"])

@@ -11,6 +11,7 @@ from scripts.tree import Tree
 CONFIG = "mkdocs.yml"
 _ENTRY = re.compile(r"^\s+- (?:.*?:\s+)?['\"]?([\w./-]+\.md)['\"]?\s*$", re.MULTILINE)
 _SECTION = re.compile(r"(\d)-(\d)-")
+_CHAPTER = re.compile(r"manuals/olmo-core-trainer/(\d+)-")  # its chapters have one number
 
 
 def pages(tree: Tree) -> list[str]:
@@ -34,8 +35,11 @@ def relative(page: str, other: str) -> str:
 
 
 def label(path: str, chapter: Chapter | None = None) -> str:
-    """How a table names a page: '1.2' for a numbered section, else its title."""
+    """How a table names a page: '1.2' or, of the second manual, 'Core 5'; else its title."""
     match = _SECTION.match(posixpath.basename(path))
     if match:
         return f"{match[1]}.{match[2]}"
+    chapter_number = _CHAPTER.match(path)
+    if chapter_number:
+        return f"Core {chapter_number[1]}"
     return str(chapter.front.get("title", path)) if chapter else path

@@ -19,10 +19,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts import coreverbs
 from scripts.chapters import Chapter, Fence, parse
 from scripts.tree import ROOT, Tree
 
 TIMEOUT_S = 60
+_PYTHON = re.compile(r"\A(?:\.venv-core/bin/)?python3? ")
 _UNPACK = re.compile(r"xzcat (\S+) \| ")
 
 
@@ -60,16 +62,17 @@ def of_all_pages(root: Path = ROOT) -> Iterator[tuple[str, Output]]:
 def printed_by(command: str, root: Path = ROOT) -> str:
     """What a command of a page prints, run in the repository root. OutputError when it cannot be.
 
-    `xzcat FILE |` is done here, since a reader's xz is not a tool that this repository needs.
+    `xzcat FILE |` is done here, since a reader's xz is not a tool that this repository needs. Verbs
+    of the trainer that need no torch run with the Python of this process.
     """
     command = command.strip()
-    words = f"{sys.executable} " + command.removeprefix("python3 ")
+    words = f"{sys.executable} {_PYTHON.sub('', command, count=1)}"
     data = b""
     unpack = _UNPACK.match(command)
     if unpack:
         words = command[unpack.end() :]
         data = lzma.decompress((root / unpack[1]).read_bytes())
-    elif not command.startswith("python3 capture/"):
+    elif not command.startswith("python3 capture/") and not coreverbs.runs_here(command):
         raise OutputError(f"this command has an output and cannot be run here: {command}")
     shell = shutil.which("bash") or "sh"
     done = subprocess.run(

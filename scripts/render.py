@@ -139,7 +139,8 @@ def source_of(tree: Tree, figure: Any, page: str) -> str:
     for lab in labs:
         if lab.startswith(citations.PREFIX):
             source = citations.source(lab.removeprefix(citations.PREFIX))
-            href = navigation.relative(page, sourcetables.PAGE).replace(".md", ".html")
+            listed = sourcetables.page_of(source)
+            href = navigation.relative(page, listed).replace(".md", ".html")
             found.append(f'<a href="{href}#{source.id}">{html.escape(source.title)}</a>')
             continue
         path = f"capture/gpu/out-{lab}/lab.toml"

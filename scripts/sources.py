@@ -1,8 +1,8 @@
 """Checks sources: `manuals/sources.toml` is whole, and pages and file agree in both directions.
 
 Every address outside the site that a page links to, or writes as text, is the `url` of a source;
-every link to the page of sources names one; every source is linked by a page, or says why none
-does. Commands and listings are no links.
+every link to a page of sources names one that it lists; every source is linked by a page, or says
+why none does. Commands and listings are no links.
 
 `python3 -m scripts.sources` prints the problems.
 Exit codes: 0 fine, 1 something is wrong, 2 bad usage, 3 inspected nothing.
@@ -73,10 +73,13 @@ def check_links(
             report.error(path, line, f"{url} is the url of no source in {PATH}")
     for link in chapter.links:
         page, fragment = navigation.target(path, link.href)
-        if page == sourcetables.PAGE and fragment and path != page:
+        if page in sourcetables.PAGES.values() and fragment and path != page:
             report.count("citations")
             if fragment not in known:
                 report.error(path, link.line, f"link {link.href!r}: no source {fragment!r}")
+            elif sourcetables.page_of(known[fragment]) != page:
+                listed = sourcetables.page_of(known[fragment])
+                report.error(path, link.line, f"link {link.href!r}: {fragment} is on {listed}")
 
 
 def check(root: Path = ROOT, overlay: Mapping[str, bytes] | None = None) -> Report:

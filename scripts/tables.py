@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scripts import (
+    coretables,
     featuretables,
     flagtables,
     glossary,
@@ -91,6 +92,7 @@ TABLES: dict[str, Callable[[Tree], list[list[str]]]] = {
     **recipetables.TABLES,
     **labtables.TABLES,
     **sourcetables.TABLES,
+    **coretables.TABLES,
     **glossary.TABLES,
 }
 

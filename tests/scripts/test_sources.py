@@ -134,7 +134,7 @@ def test_a_broken_file_is_one_problem(tree):
 
 
 def test_each_row_has_an_anchor_and_the_pages_that_cite_it(tree):
-    (_, row) = sourcetables.rank_table(5)(tree(more='lost = ["a table"]'))
+    (_, row) = sourcetables.rank_table("miles-101", 5)(tree(more='lost = ["a table"]'))
     assert row[0] == '<span id="paper"></span>[A paper](https://arxiv.org/abs/1)'
     assert row[1] == "some team, hardware not stated"
     assert row[2] == "Read itself. Lost: a table."
@@ -146,7 +146,7 @@ def test_every_rank_of_the_file_has_a_table_on_the_page_of_sources():
     from scripts.tree import ROOT
 
     here = Tree(ROOT)
-    page = parse(sourcetables.PAGE, here.text(sourcetables.PAGE))
+    page = parse(sourcetables.PAGES["miles-101"], here.text(sourcetables.PAGES["miles-101"]))
     shown = {fence.content.split()[1] for fence in page.of("table")}
     ranks = {source.rank for source in sourcetables.read(here)}
     assert {f"sources-rank-{rank}" for rank in ranks} <= shown
