@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,16 @@ from torch.utils.checkpoint import checkpoint
 
 from capture.core import router as kit
 from capture.core.packing import AuxiliaryDenominators
+
+COMBINATIONS = list(
+    itertools.product(
+        ("pack", "sequence"),
+        ("token", "response"),
+        ("token", "response"),
+        ("executed", "router_selected"),
+    )
+)
+WEIGHT, Z_WEIGHT = 0.01, 1e-3  # z large enough to show in the gradient
 
 
 class Block(torch.nn.Module):
@@ -130,4 +140,12 @@ def random_forward(
     return Forward(logits, ids, tuple(doc_lens), **changes)
 
 
-unused = nullcontext
+def settings_of(
+    combination, *, replay=False, weight=WEIGHT, z_weight=Z_WEIGHT
+) -> kit.RouterSettings:
+    return kit.RouterSettings(*combination, weight, z_weight, replay)
+
+
+def near(found, wanted, tolerance=2e-6):
+    found, wanted = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
+    assert np.abs(found - wanted).max() <= tolerance * max(np.abs(wanted).max(), 1e-30)
