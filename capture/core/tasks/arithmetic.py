@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from ..config import TaskConfig
+from ..config import RunConfig
 from ..errors import ConfigError
 from .base import Prompt
 
@@ -98,12 +98,13 @@ def read(answer: str) -> int:
     return int(answer[::-1])
 
 
-def build(config: TaskConfig) -> Arithmetic:
-    """The task of a `[task]` table."""
+def build(config: RunConfig) -> Arithmetic:
+    """The task of a run's `[task]` table."""
+    own = config.task
     return Arithmetic(
-        train=config.train_prompts,
-        held_out=config.eval_prompts,
-        max_operand=config.max_operand,
-        seed=config.seed,
-        right=config.demonstrations_right,
+        train=own.train_prompts,
+        held_out=own.eval_prompts,
+        max_operand=own.max_operand,
+        seed=own.seed,
+        right=own.demonstrations_right,
     )

@@ -61,4 +61,4 @@ def load(config: RunConfig) -> Task:
                 raise
     if not hasattr(module, "build"):
         raise ConfigError(f"task.name: {name!r}: no module of capture.core.tasks")
-    return module.build(config.task)
+    return module.build(config)
