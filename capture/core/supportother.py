@@ -12,11 +12,17 @@ from .supportrows import (
     OURS,
     PUBLISH,
     REPLAY,
+    REPLAYING,
+    ROUTER,
     SAMPLES,
+    SCOPE,
     Row,
 )
 
 _TWO = {"parallel.world_size": 2}
+_SCOPE = "tests/core/test_router_scope.py::"
+_ROUTERS = f"{_SCOPE}test_routers_that_choose_or_weigh_otherwise_are_refused"
+_MODELS = f"{_SCOPE}test_models_that_the_controls_do_not_reach_are_refused"
 
 ACCEPTED = (
     Row("dense-one", "a dense model on one process", "accepted", "", HOOKUP),
@@ -35,6 +41,27 @@ ACCEPTED = (
     Row("moe-ep", "a mixture of experts, experts spread over ranks", "accepted",
         f"two ranks over gloo are tested; {standins.label('cpu', 2)}", REPLAY,
         example={**MOE, **_TWO, "parallel.ep": 2}),
+    Row("replay", "routing replay", "accepted",
+        "through packs, recomputation and expert parallelism; the last token has synthetic ids",
+        REPLAY, example={**MOE, **REPLAYING}),
+    Row("replay-ep", "routing replay, experts spread over ranks", "accepted",
+        "two ranks over gloo are tested", REPLAY,
+        example={**MOE, **REPLAYING, **_TWO, "parallel.ep": 2}),
+    Row("router-sequence", "balancing by document", "accepted", "", ROUTER,
+        example={**MOE, "core.router_aux_loss_grouping": "sequence"}),
+    Row("router-response", "equal weight of documents in router losses", "accepted", "", ROUTER,
+        example={**MOE, "core.router_aux_loss_reduction": "response",
+                 "core.router_z_loss_reduction": "response"}),
+    Row("router-selected", "balancing counts of the router's own choices", "accepted",
+        "ours, since released Core counts what ran", ROUTER,
+        example={**MOE, **REPLAYING, "core.router_aux_count_source": "router_selected"}),
+    Row("router-off", "router losses switched off", "accepted", "their gradient is exactly 0",
+        ROUTER, example={**MOE, "core.router_aux_loss_weight": 0.0,
+                         "core.router_z_loss_weight": 0.0}),
+    Row("router-recompute", "router controls with recomputation", "accepted",
+        "metadata stays until the backward has run", SCOPE,
+        example={**MOE, **REPLAYING, "core.recompute": True, "batch.pack_tokens": 512,
+                 "core.router_aux_loss_grouping": "sequence"}),
     Row("packing", "document-isolated packs", "accepted", "", SAMPLES,
         example={"batch.pack_tokens": 512}),
     Row("several-steps", "several optimizer steps per collection", "accepted",
@@ -70,6 +97,36 @@ ACCEPTED = (
 
 #: refused by something else than the settings; `by` is the test that shows it
 REFUSED_ELSEWHERE = (
+    Row("router-softmax", "a router that does not choose the top of a plain softmax", "refused",
+        "sigmoid and top-k-softmax gating have other probabilities", SCOPE, by=_ROUTERS),
+    Row("router-bias", "routing biases", "refused",
+        "choices would not be the top of the probabilities", SCOPE, by=_ROUTERS),
+    Row("router-groups", "expert groups", "refused",
+        "choices would not be the top of the probabilities", SCOPE, by=_ROUTERS),
+    Row("router-assignment", "uniform or random expert assignment", "refused",
+        "choices would not be the router's", SCOPE, by=_ROUTERS),
+    Row("router-emo", "EMO routing", "refused", "its document pools are not tried", SCOPE,
+        by=_MODELS),
+    Row("router-global", "global load balancing", "refused",
+        "its counts span ranks, which no grouping here does", SCOPE, by=_ROUTERS),
+    Row("router-granularity", "Core's balancing by instance", "refused",
+        "router_aux_loss_grouping says which tokens share a histogram", SCOPE, by=_ROUTERS),
+    Row("router-orthogonal", "the router orthogonal loss", "refused",
+        "released Core has no code for it", SCOPE, by=_ROUTERS),
+    Row("router-jitter", "noise on a router's input", "refused",
+        "a replayed or recomputed forward would draw other noise", OURS, by=_ROUTERS),
+    Row("routes-wrong", "expert ids of a wrong shape or range, or twice for a token", "refused",
+        "the sample, token, layer and value are named", REPLAY,
+        by="tests/core/test_routes.py::"
+        "test_ids_that_cannot_be_replayed_are_refused_by_sample_token_layer_and_value"),
+    Row("routes-unused", "expert ids without routing replay", "refused",
+        "they would be dropped without a word", REPLAY,
+        by="tests/core/test_routes.py::"
+        "test_ids_without_replay_are_refused_and_absent_ones_are_fine"),
+    Row("router-context", "padded or several instances, or a backward after its pack", "refused",
+        "one unpadded instance a forward, and its ids and documents until the backward is over",
+        SCOPE, by="tests/core/test_router_replay.py::"
+        "test_what_a_context_is_given_must_fit_the_run"),
     Row("fp32-head-kind", "an FP32 head in place of another than Core's default", "refused",
         "the normalized head, fused-linear loss, tensor parallelism and biases", HEAD,
         by="tests/core/test_fp32head.py::test_what_the_head_cannot_replace_is_refused"),

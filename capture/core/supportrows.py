@@ -30,6 +30,7 @@ HEAD = "FP32-output vocabulary head"
 OURS = ""  # a rule of this trainer, not of the page
 FAMILIES = ("llama", "qwen3", "olmo2")
 MOE = {"model.family": "qwen3_moe"}
+REPLAYING = {"miles.use_rollout_routing_replay": True, "miles.use_miles_router": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ REFUSED_BY_SETTINGS = (
         _if(lambda _, facts: facts.attention_bias, "model.path"),
         facts=ModelFacts("llama", attention_bias=True)),
     Row("compile", "core.compile_model", "refused",
-        "no test compiles the dense trainer", SCOPE,
+        "no test compiles the trainer; replay and router objectives need it off", SCOPE,
         _if(lambda config, _: config.core.compile_model, "core.compile_model"),
         {"core.compile_model": True}),
     Row("microbatch-one", "more than one instance in a Core forward", "refused",
@@ -253,7 +254,13 @@ REFUSED_BY_SETTINGS = (
         _if(lambda config, facts: config.miles.use_rollout_routing_replay
             and config.miles.use_miles_router and not is_moe(config, facts),
             "miles.use_rollout_routing_replay", "miles.use_miles_router"),
-        {"miles.use_rollout_routing_replay": True, "miles.use_miles_router": True}),
+        REPLAYING),
+    Row("replay-sglang", "routing replay with an SGLang engine", "refused",
+        "its client does not ask a server for expert ids", REPLAY,
+        _moe(lambda config, _: config.miles.use_rollout_routing_replay
+            and config.miles.use_miles_router and config.engine.kind == "sglang",
+            "miles.use_rollout_routing_replay", "engine.kind"),
+        {**MOE, **REPLAYING, "engine.kind": "sglang", "engine.url": "http://127.0.0.1:30000"}),
     Row("tensor-parallel", "trainer TP above one", "refused",
         "trainer tensor parallelism is rejected", REPLAY, _above_one("tp"), {"parallel.tp": 2}),
     Row("pipeline-parallel", "trainer PP above one", "refused",
