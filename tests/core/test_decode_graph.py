@@ -144,9 +144,9 @@ def test_the_host_looks_every_few_steps_and_not_every_token(monkeypatch):
     looks = []
     read = decode_graph.GraphDecoder._read
 
-    def counted(self, steps, *others):
+    def counted(self, steps, *others, **named):
         looks.append(steps)
-        return read(self, steps, *others)
+        return read(self, steps, *others, **named)
 
     monkeypatch.setattr(decode_graph.GraphDecoder, "_read", counted)
     graph.generate(PROMPTS, max_new_tokens=40, seed=1)

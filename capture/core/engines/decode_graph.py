@@ -25,6 +25,7 @@ from ..keptsets import KeptSets
 from . import base, sampling
 from .base import Generation
 from .lean import LeanForward, problem
+from .routers import of_response
 from .staticcache import StaticCache, attention, prompt_mask
 
 EVERY = 16
@@ -80,10 +81,11 @@ class GraphDecoder:
         self, rows: Sequence[tuple[list[int], Any, int]], max_new_tokens: int, settings: Any
     ) -> list[Generation]:
         engine = self.engine
-        batch = _Rows(len(rows), max_new_tokens, engine.eos_ids, settings["kept_sets"])
+        prompts = [len(prompt) for prompt, _, _ in rows]
+        batch = _Rows(prompts, max_new_tokens, engine.eos_ids, settings["kept_sets"])
         if engine._ended:
             return batch.generations()
-        longest = max(len(prompt) for prompt, _, _ in rows)
+        longest = max(prompts)
         with engine._turn():
             version = base.check_version(engine._version, None)
             self._reserve(longest + max_new_tokens, max_new_tokens)
@@ -91,7 +93,7 @@ class GraphDecoder:
             logits = self._prompts(rows, count, longest, max_new_tokens)
             every = self._sets_for(logits, settings)
             self._sample(logits, settings)
-            batch.note(self._read(1, count, settings), version)
+            batch.note(self._read(1, count, settings, start=True), version)
         filled = longest  # columns of the cache that hold something
         while batch.places and not engine._ended:
             smaller = self._fit(len(batch.places))
@@ -139,6 +141,9 @@ class GraphDecoder:
         self.slot = torch.zeros(1, dtype=torch.int64, device=device)
         self.tokens = torch.zeros(self.every, rows, dtype=torch.int64, device=device)
         self.logps = torch.zeros(self.every, rows, dtype=torch.float32, device=device)
+        if (experts := self.engine.experts) is not None:
+            shape = (self.every, rows, experts.layers, experts.topk)
+            self.routes = torch.zeros(shape, dtype=torch.int32, device=device)
 
     def _sets_for(self, logits: torch.Tensor, settings: Mapping[str, Any]) -> int:
         """Make room for kept sets, if they are asked for; gives the steps between two looks."""
@@ -175,6 +180,9 @@ class GraphDecoder:
         self.cache.column.fill_(longest - 1)
         positions = (real.long().cumsum(dim=-1) - 1).clamp(min=0)
         logits = self._forward(given, positions, prompt_mask(real, self.bias.dtype))
+        if self._ran is not None:
+            ids = self._ran.cpu().numpy()
+            self._prompt_routes = [ids[place] for place in source[: len(rows)]]
         self.bias.fill_(-torch.inf)
         self.bias[:count, 0, 0, :longest].masked_fill_(real[of_row], 0.0)
         self.positions[:count] = positions[of_row, -1:]
@@ -187,6 +195,9 @@ class GraphDecoder:
         self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor
     ) -> torch.Tensor:
         """Logits [rows, V] after the last of ids [rows, tokens], under an additive 4-d mask."""
+        experts = self.engine.experts
+        if experts is not None:
+            experts.begin()
         with attention(self.engine.model):
             out = self.engine.model(
                 input_ids=ids,
@@ -196,6 +207,7 @@ class GraphDecoder:
                 logits_to_keep=1,
                 **{self.engine.cache_argument: self.cache},
             )
+        self._ran = None if experts is None else experts.take(len(ids))
         return out.logits[:, -1]
 
     # -- a token ---------------------------------------------------------------------------------
@@ -216,6 +228,9 @@ class GraphDecoder:
                 logits = self.lean.step(*given, self.cache)
             else:
                 logits = self._forward(*given)
+                if self._ran is not None:
+                    ran = self._ran.transpose(0, 1)
+                    self.routes[:, :count].index_copy_(0, self.slot, ran)
             self._sample(logits, settings)
 
         self._graphs[key] = decode if self._stream is None else self._recorded(decode)
@@ -256,9 +271,18 @@ class GraphDecoder:
         for counter in (self.positions[:count], self.cache.column, self.step, self.slot):
             counter.add_(1)
 
-    def _read(self, steps: int, count: int, settings: Mapping[str, Any]) -> _Look:
-        """What the last steps sampled; here the host waits for the device."""
-        kept = None
+    def _read(
+        self, steps: int, count: int, settings: Mapping[str, Any], *, start: bool = False
+    ) -> _Look:
+        """What the last steps sampled and ran; here the host waits for the device.
+
+        start: it was the prompts that ran.
+        """
+        kept = routes = None
+        if self.engine.experts is not None:
+            routes = self._prompt_routes
+            if not start:
+                routes = self.routes[:steps, :count].transpose(0, 1).cpu().numpy()
         if settings["kept_sets"]:
             counts = self.kept_counts[:steps, :count].cpu().numpy()
             ids = self.kept_ids[:steps, :count, : int(counts.max())].cpu().numpy()
@@ -267,6 +291,7 @@ class GraphDecoder:
             self.tokens[:steps, :count].cpu().numpy(),
             self.logps[:steps, :count].cpu().numpy(),
             kept,
+            routes,
         )
 
     def _keep(self, places: Sequence[int], filled: int) -> None:
@@ -278,28 +303,34 @@ class GraphDecoder:
 
 
 class _Look:
-    """What the host reads at once: tokens and log-probabilities [steps, rows], kept sets."""
+    """What the host reads at once: tokens and log-probabilities [steps, rows], kept sets, and for
+    each row the expert ids of what ran, [tokens, layers, topk]."""
 
     def __init__(
         self,
         tokens: np.ndarray,
         logps: np.ndarray,
         kept: tuple[np.ndarray, np.ndarray] | None,
+        routes: Sequence[np.ndarray] | None,
     ) -> None:
-        self.tokens, self.logps, self.kept = tokens, logps, kept
+        self.tokens, self.logps, self.kept, self.routes = tokens, logps, kept, routes
 
 
 class _Rows:
     """What the host knows of a batch: the responses so far, and which row is at which place."""
 
-    def __init__(self, count: int, longest: int, eos_ids: frozenset[int], kept: bool) -> None:
+    def __init__(
+        self, prompts: Sequence[int], longest: int, eos_ids: frozenset[int], kept: bool
+    ) -> None:
         self.longest, self.eos = longest, np.array(sorted(eos_ids), dtype=np.int64)
+        self.prompts, count = prompts, len(prompts)
         self.tokens = np.zeros((count, longest), np.int64)
         self.logps = np.zeros((count, longest), np.float32)
         self.versions = np.zeros((count, longest), np.int64)
         self.sizes = [0] * count
         self.finish = ["abort"] * count
         self.kept: list[list[np.ndarray]] | None = [[] for _ in range(count)] if kept else None
+        self.routes: list[list[np.ndarray]] = [[] for _ in prompts]
         self.length = 0  # tokens of a row that still runs
         self.places = {row: row for row in range(count)}  # of the rows that still run
 
@@ -320,6 +351,12 @@ class _Rows:
             if self.kept is not None:
                 ids, counts = look.kept
                 self.kept[row] += [ids[i, place, : counts[i, place]].copy() for i in range(count)]
+            if look.routes is not None:
+                # the first look is of the padded prompts; later, what ran for a token is the
+                # token before it
+                ran = look.routes[place]
+                ran = ran[:count] if self.routes[row] else ran[-self.prompts[row] :]
+                self.routes[row].append(ran.copy())
             if len(found) or start + steps == self.longest:
                 self.finish[row] = "stop" if len(found) else "length"
                 del self.places[row]
@@ -339,6 +376,7 @@ class _Rows:
                 self.logps[row, :size].copy(),
                 self.versions[row, :size].copy(),
                 self.finish[row],
+                expert_ids=of_response(self.routes[row], self.prompts[row] + size),
                 kept=None if self.kept is None else KeptSets.of(self.kept[row]),
             )
             for row, size in enumerate(self.sizes)

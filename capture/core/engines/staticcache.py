@@ -93,7 +93,11 @@ def attend(
         query = query.reshape(rows, kv_heads, heads // kv_heads, size)
     elif heads > kv_heads:
         key, value = (x.repeat_interleave(heads // kv_heads, dim=1) for x in (key, value))
-    out = F.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask, scale=scaling)
+    # of PyTorch's kernels these two take a mask and set up nothing that a graph could not hold
+    with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]) if key.is_cuda else _ANY:
+        out = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=attention_mask, scale=scaling
+        )
     return out.reshape(rows, heads, length, size).transpose(1, 2), None
 
 

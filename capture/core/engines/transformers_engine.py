@@ -10,6 +10,8 @@ until they are finished; "drain" ends them (finish "abort") and then loads.
 
 `decode` "cache" lets the host read every token and lets the cache grow; "graph" does neither, and
 is the fast way on a GPU: see `decode_graph`. A load then goes between its looks.
+
+`expert_ids` records which experts ran for every token of a prompt and its response but the last.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from . import base, sampling, weights
 from .base import Difference, Generation, LoadReport
 from .decode_graph import GraphDecoder
 from .gate import Gate
+from .routers import ExpertIds, of_response
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 REFRESHES = ("mixed", "barrier", "drain")
@@ -50,6 +53,7 @@ class TransformersEngine:
         refresh: str = "mixed",
         batch_size: int = 64,
         decode: str = "cache",
+        expert_ids: bool = False,
         version: int = 0,
     ) -> None:
         if decode not in DECODES:
@@ -63,6 +67,7 @@ class TransformersEngine:
         parameters = inspect.signature(model.forward).parameters
         # newer transformers call it cache, and warn about the older name
         self.cache_argument = "cache" if "cache" in parameters else "past_key_values"
+        self.experts = ExpertIds(model) if expert_ids else None
         self._decoder = GraphDecoder(self) if decode == "graph" else None
         self._weights = weights.NamedWeights(model)
         self._version: int | None = version
@@ -257,6 +262,7 @@ class _Batch:
         self.logps: list[list[float]] = [[] for _ in rows]
         self.versions: list[list[int]] = [[] for _ in rows]
         self.kept: list[list[np.ndarray]] = [[] for _ in rows]
+        self.routes: list[list[np.ndarray]] = [[] for _ in rows]
         self.finish = ["abort"] * len(rows)
         self.alive = list(range(len(rows)))  # places of the rows that still run
         self.cache = DynamicCache(config=engine.model.config)  # the forward adds to it in place
@@ -278,6 +284,7 @@ class _Batch:
                 np.asarray(self.logps[i], dtype=np.float32),
                 np.asarray(self.versions[i], dtype=np.int64),
                 self.finish[i],
+                expert_ids=of_response(self.routes[i], self.lengths[i] + len(self.tokens[i])),
                 kept=KeptSets.of(self.kept[i]) if settings["kept_sets"] else None,
             )
             for i in range(len(self.tokens))
@@ -285,6 +292,9 @@ class _Batch:
 
     def _forward(self) -> torch.Tensor:
         """Logits [alive, V] after the newest token of each running row."""
+        experts = self.engine.experts
+        if experts is not None:
+            experts.begin()
         out = self.engine.model(
             input_ids=self.ids,
             attention_mask=self.mask,
@@ -293,6 +303,12 @@ class _Batch:
             logits_to_keep=1,
             **{self.engine.cache_argument: self.cache},
         )
+        if experts is not None:
+            ids = experts.take(len(self.alive)).cpu().numpy()
+            for row, of_row in zip(self.alive, ids, strict=True):
+                # the first forward is of the padded prompts, every other one of one token a row
+                real = self.lengths[row] if not self.routes[row] else 1
+                self.routes[row].append(of_row[-real:])
         return out.logits[:, -1]
 
     def _append(self, picked: sampling.Picked, version: int, *, last: bool) -> None:
