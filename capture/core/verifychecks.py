@@ -12,6 +12,7 @@ from typing import Any
 
 from .contractschema import TrainingRecord
 from .verifyhistogram import Found, error_checks
+from .verifyrouter import changed_terms, router_checks
 
 OBJECTIVE_TOLERANCE = 1e-5
 """Of the largest local value. Ranks add in float32, in an order that the collective decides."""
@@ -26,6 +27,7 @@ def record_checks(record: TrainingRecord) -> Found:
     yield from _counts(record)
     yield from _denominators(record)
     yield from _objectives(record)
+    yield from router_checks(record)
     yield from _versions(record)
     yield from error_checks(record)
     if record.diagnostics is not None:
@@ -215,12 +217,7 @@ def follow_checks(before: TrainingRecord, record: TrainingRecord, skipped: int =
             f"reduction {record.denominators.reduction}, before it was"
             f" {before.denominators.reduction}",
         )
-    terms = [
-        [(term.name, term.reduction, term.coefficient) for term in one.auxiliary]
-        for one in (before, record)
-    ]
-    if terms[0] != terms[1]:
-        yield "auxiliary", f"terms {terms[1]}, before they were {terms[0]}"
+    yield from changed_terms(before, record)
     if record.versions.published < before.versions.published:
         yield (
             "versions",
