@@ -1,0 +1,184 @@
+"""Ours and TRL's trainer after each other on one machine, and what both sides' rows say.
+
+`python -m capture.core.peer.compare RUN_FILE --out FOLDER [--seconds 540]`. Each run is a process
+of its own; no two run at once. First TRL's candidates run a few steps each, and the fastest of them
+is its fastest configuration. Then ours, TRL's default and TRL's fastest run `--steps` steps, and
+once more in the opposite order while `--seconds` are left. Everything goes into FOLDER: one file of
+rows a run, `summary.json`, and the output of runs that failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import ContractError
+from . import rows
+from .trl_grpo import CONFIGURATIONS
+
+SPARE = 5.0
+"""Seconds kept for writing the summary."""
+TAIL = 2000  # characters of a failed run's output that are kept
+
+
+class Runs:
+    """Starts runs and keeps what they left."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given, self.folder = given, Path(given.out)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.until = time.monotonic() + given.seconds - SPARE
+        self.found: list[dict[str, Any]] = []
+
+    def left(self) -> float:
+        """Seconds until all must have ended."""
+        return self.until - time.monotonic()
+
+    def run(self, configuration: str, *, steps: int, phase: str, warmup: int) -> dict[str, Any]:
+        """One run; its entry of the summary."""
+        given = self.given
+        name = f"{phase}-{configuration}"
+        out = self.folder / f"{name}.jsonl"
+        module = "own" if configuration == "core" else "trl_grpo"
+        command = [sys.executable, "-m", f"capture.core.peer.{module}", given.file]
+        command += ["--out", str(out), "--steps", str(steps)]
+        if module == "trl_grpo":
+            command += ["--configuration", configuration]
+        if given.seed is not None:
+            command += ["--seed", str(given.seed)]
+        command += [word for change in given.changes for word in ("--set", change)]
+        started = time.monotonic()
+        entry: dict[str, Any] = {"phase": phase, "configuration": configuration, "file": out.name}
+        log = self.folder / f"{name}.log"
+        try:
+            with log.open("wb") as stream:
+                done = subprocess.run(
+                    command, stdout=stream, stderr=subprocess.STDOUT, check=False,
+                    timeout=max(self.left(), 1.0),
+                )  # fmt: skip
+            entry["status"] = done.returncode
+        except subprocess.TimeoutExpired:
+            entry["status"] = "time is up"
+        entry["process_seconds"] = time.monotonic() - started
+        try:
+            entry.update(rows.summary(rows.read(out), warmup))
+        except (ContractError, OSError) as error:
+            entry["problem"] = str(error)
+        if entry["status"] == 0:
+            log.unlink()
+        else:
+            entry["output"] = log.read_text("utf-8", "replace")[-TAIL:]
+        self.found.append(entry)
+        print(line(entry), flush=True)
+        return entry
+
+
+def line(entry: dict[str, Any]) -> str:
+    """An entry as a person reads it."""
+    start = f"{entry['phase']:<8} {entry['configuration']:<18}"
+    if "samples_per_second" not in entry:
+        return f"{start} {entry['status']}: {entry.get('problem', '')}"
+    peak = entry.get("peak_allocated", 0) / 2**30
+    return (
+        f"{start} {entry['samples_per_second']:8.2f} samples/s, step"
+        f" {entry['step_seconds_median']:.3f} s, peak {peak:.2f} GiB, reward"
+        f" {entry['reward_first']:.3f} to {entry['reward_last']:.3f}, {entry['steps']} steps"
+    )
+
+
+def fastest(entries: Sequence[dict[str, Any]]) -> str | None:
+    """The configuration of the candidate with the most samples a second, if any ended well."""
+    good = [e for e in entries if e["status"] == 0 and "samples_per_second" in e]
+    if not good:
+        return None
+    return max(good, key=lambda e: e["samples_per_second"])["configuration"]
+
+
+def compared(entries: Sequence[dict[str, Any]], warmup: int) -> dict[str, Any]:
+    """The summary: means over the repeats of each configuration, and the ratios."""
+    sides: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys(e["configuration"] for e in entries if e["phase"] != "try"):
+        own = [
+            e
+            for e in entries
+            if e["configuration"] == name and e["phase"] != "try" and e["status"] == 0
+        ]
+        if not own:
+            continue
+        sides[name] = {
+            "runs": len(own),
+            **{
+                key: sum(e[key] for e in own) / len(own)
+                for key in ("samples_per_second", "step_seconds_median", "reward_first",
+                            "reward_last", "response_length", "response_tokens_per_second")
+            },
+            **{
+                key: max(e[key] for e in own)
+                for key in ("peak_allocated", "peak_reserved")
+                if all(key in e for e in own)
+            },
+        }  # fmt: skip
+    ours = sides.get("core")
+    ratios = {
+        name: ours["samples_per_second"] / side["samples_per_second"]
+        for name, side in sides.items()
+        if ours and name != "core"
+    }
+    return {
+        "warmup_steps": warmup,
+        "sides": sides,
+        "times_as_many_samples": ratios,
+        "runs": entries,
+    }
+
+
+def main(argv: Sequence[str]) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m capture.core.peer.compare")
+    parser.add_argument("file", help="run file (TOML) of both sides")
+    parser.add_argument("--out", required=True, help="folder of what is found")
+    parser.add_argument("--steps", type=int, default=13, help="optimizer steps of a run")
+    parser.add_argument("--warmup", type=int, default=rows.WARMUP, help="of them, not timed")
+    parser.add_argument("--try-steps", type=int, default=4, help="steps of a candidate")
+    parser.add_argument(
+        "--candidates", default=",".join(n for n in CONFIGURATIONS if n != "default")
+    )
+    parser.add_argument("--seconds", type=float, default=540.0, help="when all must have ended")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    given = parser.parse_args(argv)
+    candidates = [name for name in given.candidates.split(",") if name]
+    unknown = [name for name in candidates if name not in CONFIGURATIONS]
+    if unknown or given.steps <= given.warmup or given.try_steps < 2:
+        parser.error(f"candidates {unknown}" if unknown else "too few steps")
+    runs = Runs(given)
+    share = given.seconds * 0.4  # the candidates' part of the time
+    tried = []
+    for name in candidates:
+        if runs.left() < given.seconds - share:
+            print(f"try      {name:<18} left out: no time", flush=True)
+            continue
+        tried.append(runs.run(name, steps=given.try_steps, phase="try", warmup=1))
+    best = fastest(tried)
+    order = ["core", "default", *([best] if best else [])]
+    first = {
+        name: runs.run(name, steps=given.steps, phase="first", warmup=given.warmup)
+        for name in order
+    }
+    for name in reversed(order):
+        if runs.left() > 1.1 * first[name]["process_seconds"]:
+            runs.run(name, steps=given.steps, phase="second", warmup=given.warmup)
+    found = compared(runs.found, given.warmup)
+    (runs.folder / "summary.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    print(json.dumps(found["times_as_many_samples"]))
+    return 0 if all(first[name]["status"] == 0 for name in ("core", "default")) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
