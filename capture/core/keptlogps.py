@@ -45,11 +45,9 @@ def kept_logps(
     """Log-probability of tokens [N] over their sets, and the entropy of the sets if asked; [N].
 
     logits: [N, V]. float32, or float64 for float64 logits. What backward needs is the gathered
-    scores, so the logits can be freed. First-order gradients only. ContractError when a set lacks
-    its token.
+    scores, so the logits can be freed. First-order gradients only. A token that its set lacks
+    scores NaN: samples were checked, and a check here would wait for the device.
     """
-    # on the host, where the sets still are; a place that is not found would score another token
-    kept.check_tokens(tokens.detach().cpu().numpy())
     ids = torch.from_numpy(kept.ids.copy()).to(logits.device)
     offsets = torch.from_numpy(kept.offsets.copy()).to(logits.device)
     chunks = list(_chunks(kept))
@@ -90,8 +88,10 @@ class _KeptLogps(torch.autograd.Function):
             own, counts = _padded(ids, offsets, start, end, widest)
             scores = scaled(logits[start:end].gather(-1, own), temperature)
             inside = padded_logps(scores, counts)
-            place = (own == tokens[start:end, None]).to(torch.uint8).argmax(dim=-1)
-            logps[start:end] = inside.gather(-1, place[:, None])[:, 0]
+            hits = own == tokens[start:end, None]
+            place = hits.to(torch.uint8).argmax(dim=-1)[:, None]
+            chosen = inside.gather(-1, place)
+            logps[start:end] = chosen.where(hits.any(-1, keepdim=True), torch.nan)[:, 0]
             if entropy:
                 entropies[start:end] = -(inside.exp() * inside.clamp(min=LOWEST)).sum(-1)
             saved.append(scores)

@@ -44,12 +44,12 @@ class KeptSets:
             raise _wrong(f"set {empty[0]} is empty")
         if len(self.ids) and self.ids.min() < 0:
             raise _wrong(f"token id {self.ids.min()} is negative")
-        owners = self.owners()
-        order = np.lexsort((self.ids, owners))
-        twice = (np.diff(owners[order]) == 0) & (np.diff(self.ids[order]) == 0)
-        if twice.any():
-            place = order[int(np.flatnonzero(twice)[0])]
-            raise _wrong(f"set {owners[place]} holds token {self.ids[place]} twice")
+        # one number for (set, id): sorting it finds what stands twice faster than two columns do
+        keys = np.sort(self.owners() << 32 | self.ids)
+        twice = np.flatnonzero(keys[1:] == keys[:-1])
+        if len(twice):
+            key = int(keys[twice[0]])
+            raise _wrong(f"set {key >> 32} holds token {key & 0xFFFFFFFF} twice")
 
     @classmethod
     def of(cls, sets: Iterable[Sequence[int] | np.ndarray]) -> KeptSets:
@@ -62,8 +62,13 @@ class KeptSets:
     def join(cls, parts: Sequence[KeptSets]) -> KeptSets:
         """The sets of several responses one after the other."""
         sizes = np.concatenate([np.zeros(1, np.int64), *(part.sizes for part in parts)])
-        ids = [part.ids for part in parts]
-        return cls(np.cumsum(sizes), np.concatenate(ids) if ids else np.zeros(0, np.int32))
+        ids = np.concatenate([np.zeros(0, np.int32), *(part.ids for part in parts)])
+        # each part was checked when it was made, and that sorts
+        found = object.__new__(cls)
+        for name, array in (("offsets", np.cumsum(sizes)), ("ids", ids)):
+            array.setflags(write=False)
+            object.__setattr__(found, name, array)
+        return found
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -87,12 +92,12 @@ class KeptSets:
         """Raise ContractError unless set i holds tokens[i], for all R tokens [R]."""
         if len(tokens) != len(self):
             raise _wrong(f"{len(self)} sets for {len(tokens)} response tokens")
-        found = np.zeros(len(self), bool)
-        owners = self.owners()
-        found[owners[self.ids == np.asarray(tokens)[owners]]] = True
-        if not found.all():
-            place = int(np.flatnonzero(~found)[0])
-            raise _wrong(f"set {place} lacks token {tokens[place]}, which was sampled from it")
+        if not len(self):
+            return
+        hits = self.ids == np.repeat(tokens, self.sizes)
+        lost = np.flatnonzero(~np.logical_or.reduceat(hits, self.offsets[:-1]))
+        if len(lost):
+            raise _wrong(f"set {lost[0]} lacks token {tokens[lost[0]]}, which was sampled from it")
 
 
 def _wrong(what: str) -> ContractError:

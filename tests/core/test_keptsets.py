@@ -239,6 +239,11 @@ def test_a_second_derivative_is_refused_in_words():
         torch.autograd.grad(kept_logps(given, tokens, kept)[0].sum(), given, create_graph=True)
 
 
+def test_a_token_outside_its_set_is_no_number():
+    found, _ = kept_logps(logits(2), torch.tensor([5, 5]), KeptSets.of([[4, 6], [5, 6]]))
+    assert found.isnan().tolist() == [True, False]
+
+
 def test_what_backward_holds_grows_with_the_sets_and_not_with_the_vocabulary():
     given = logits(30, 2000).requires_grad_()
     tokens = torch.arange(30)
