@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import collective, fp32head, models, scoring
+from . import collective, models, scoring
 from .config import RunConfig
 from .errors import CheckpointError, ContractError
+from .grid import Grid
 from .hook import PackHook, PackWork, Recorder, StepContext
 from .keptweights import KeptWeights
 from .objective import ObjectiveConfig, pack_inputs
@@ -94,11 +95,7 @@ class CoreActor:
         They are also the reference policy of a KL, before and after any `restore`.
         """
         hf, state = source if isinstance(source, tuple) else models.read(source)
-        self._backend = models.backend(self.config, hf)
-        self.module = self._backend.build(self.config, hf)
-        if self.config.fp32_lm_head:
-            fp32head.install(self.module.model)
-        self._backend.load_hf(self.module, hf, state)
+        self._backend, self.module = models.train_module(self.config, hf, state)
         self.hf_config = hf
         self._recorder = Recorder(max_steps=self.rate.horizon)
         self.module._attach_trainer(self._recorder)
@@ -223,6 +220,7 @@ class CoreActor:
                 world_size=self.world_size,
                 optimizer_steps=1,
                 pack_tokens=self.config.pack_tokens,
+                grid=Grid.of(self.config),
             )
         collective.same("rank-schedule", "the samples to score", digest(padded, layout))
         with self._weights_of(reference):
@@ -300,6 +298,7 @@ class CoreActor:
                 world_size=self.world_size,
                 optimizer_steps=self.config.steps_per_collection,
                 pack_tokens=self.config.pack_tokens,
+                grid=Grid.of(self.config),
             )
         collective.same(
             "rank-schedule",

@@ -108,8 +108,8 @@ class RolloutConfig(Section):
 class EngineConfig(Section):
     """`[engine]`: what generates the responses."""
 
-    kind: Literal["transformers", "sglang"] = Field(
-        "transformers", description="in this process, or a server over HTTP"
+    kind: Literal["transformers", "sglang", "core"] = Field(
+        "transformers", description="in this process, a server, or exactly the trainer's forward"
     )
     url: Name | None = Field(None, description="address of the SGLang server")
     placement: Literal["resident", "colocated"] = Field(
@@ -120,7 +120,7 @@ class EngineConfig(Section):
     )
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="dtype of the engine")
     device: Literal["cpu", "cuda"] = Field("cpu", description="where an in-process engine runs")
-    batch_size: Positive = Field(64, description="responses generated at once")
+    batch_size: Positive = Field(64, description="responses at once; core takes a pack of them")
     decode: Literal["cache", "graph"] = Field(
         "cache", description="transformers: graph is a static cache and, on cuda, a CUDA graph"
     )
@@ -176,6 +176,9 @@ class BatchConfig(Section):
     microbatch_size: Positive = Field(1, description="instances of a Core forward")
     pack_tokens: Count = Field(
         0, description="tokens of a document-isolated pack; 0: one sample a forward"
+    )
+    document_tokens: Count = Field(
+        0, description="every document is padded to so many, for one shape of all forwards; 0: none"
     )
 
 

@@ -24,6 +24,7 @@ from olmo_core.train.train_module import TransformerTrainModule
 from torch.distributed.fsdp import FSDPModule
 
 from .errors import ContractError
+from .grid import Grid
 from .objective import (
     Denominators,
     ObjectiveConfig,
@@ -103,6 +104,8 @@ class PackHook:
     before_step: Callable[[float], None] | None = None
     #: called with gradients as the backward left them, before clipping
     on_gradients: Callable[[], None] | None = None
+    #: the exact setting's layout of a forward; None: documents one after the other
+    grid: Grid | None = None
 
     _context: StepContext | None = None
     _work: Sequence[PackWork] = ()
@@ -180,8 +183,21 @@ class PackHook:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Log-probability and entropy of a pack's N response tokens, nats; one Core forward.
 
-        Only the rows that predict a response token go through the vocabulary head.
+        Only the rows that predict a response token go through the vocabulary head; on a grid all
+        of them do, so that its product has one shape too.
         """
+        if self.grid is not None:
+            tokens, positions = (
+                torch.from_numpy(part).to(self.device) for part in self.grid.lay(pack)
+            )
+            return response_logps(
+                self.grid_logits(tokens),
+                tokens,
+                positions,
+                temperature=temperature,
+                entropy=entropy,
+                kept=pack.kept,
+            )
         documents: dict[str, Any] = {}
         if len(pack.doc_lens) > 1:
             documents = {
@@ -203,6 +219,15 @@ class PackHook:
             temperature=temperature,
             entropy=entropy,
             kept=pack.kept,
+        )
+
+    def grid_logits(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Logits [1, documents * tokens, V] of one whole grid, int64 [documents * tokens]."""
+        grid = self.grid
+        return self._core_forward(
+            tokens[None],
+            doc_lens=torch.full((1, grid.documents), grid.tokens, dtype=torch.int32),
+            max_doc_lens=[grid.tokens],
         )
 
     @torch.no_grad()

@@ -7,6 +7,7 @@ from typing import Any
 
 from .config import RunConfig
 from .errors import RefusedError
+from .grid import Grid
 from .modelfacts import from_dict, is_moe
 
 
@@ -39,6 +40,21 @@ def backend(config: RunConfig, hf: Any) -> Any:
     from . import dense
 
     return dense
+
+
+def train_module(config: RunConfig, hf: Any, state: Any) -> tuple[Any, Any]:
+    """(backend, its train module with these HF weights): what trains, and what the exact engine
+    generates with. (HF configuration, weights) are those of `read`.
+    """
+    from . import fp32head
+
+    own = backend(config, hf)
+    module = own.build(config, hf)
+    if config.fp32_lm_head:
+        fp32head.install(module.model)
+    own.load_hf(module, hf, state)
+    module.grid = Grid.of(config)
+    return own, module
 
 
 def read(folder: Path | str) -> tuple[Any, Any]:

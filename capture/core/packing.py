@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .errors import ContractError, RefusedError
+from .grid import Grid
 from .keptsets import KeptSets
 from .samples import Sample
 
@@ -230,17 +231,22 @@ def plan(
     world_size: int,
     optimizer_steps: int,
     pack_tokens: int | None,
+    grid: Grid | None = None,
 ) -> Plan:
     """Partition, deal and pack one collection.
 
     pack_tokens None: no packing, one sample a forward. A number: packs of at most so many tokens.
+    grid: packs of the grid's number of documents, in the order of the samples, instead.
     Raises RefusedError for a collection that does not divide (`check_batch`) or a sample longer
-    than pack_tokens.
+    than pack_tokens or than a row of the grid.
     """
     batch = check_batch(
         samples=len(samples), optimizer_steps=optimizer_steps, world_size=world_size
     )
-    if pack_tokens is not None:
+    if grid is not None:
+        for sample in samples:
+            grid.check(len(sample.tokens), f"sample {sample.sample_id}")
+    elif pack_tokens is not None:
         for sample in samples:
             if len(sample.tokens) > pack_tokens:
                 raise RefusedError(
@@ -252,7 +258,10 @@ def plan(
     for start in range(0, len(samples), batch):
         indexes = range(start, start + batch)
         ranks = [
-            [make_pack(samples, pack) for pack in _first_fit(samples, share, pack_tokens)]
+            [
+                make_pack(samples, pack)
+                for pack in (grid.parts(share) if grid else _first_fit(samples, share, pack_tokens))
+            ]
             for share in _deal(samples, indexes, world_size)
         ]
         forwards = max(len(packs) for packs in ranks)

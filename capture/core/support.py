@@ -18,9 +18,12 @@ from . import modelfacts, standins
 from .config import RunConfig
 from .errors import RefusedError
 from .modelfacts import ModelFacts
+from .supportexact import REFUSED_EXACT
 from .supportother import ACCEPTED, NOT_COVERED, REFUSED_ELSEWHERE
-from .supportrows import REFUSED_BY_SETTINGS, Row
+from .supportrows import REFUSED_BY_SETTINGS as _REFUSED
+from .supportrows import Row
 
+REFUSED_BY_SETTINGS: tuple[Row, ...] = (*_REFUSED, *REFUSED_EXACT)
 ROWS: tuple[Row, ...] = (*ACCEPTED, *REFUSED_BY_SETTINGS, *REFUSED_ELSEWHERE, *NOT_COVERED)
 
 

@@ -4,6 +4,7 @@ while a run starts or goes on, and not covered at all."""
 from __future__ import annotations
 
 from . import standins
+from .supportexact import EXACT
 from .supportrows import (
     CONTRACT,
     HEAD,
@@ -79,6 +80,14 @@ ACCEPTED = (
         example={"scoring.force": True}),
     Row("bfloat16", "a bfloat16 engine or forward", "accepted", "", OURS,
         example={"engine.dtype": "bfloat16", "model.dtype": "bfloat16"}),
+    Row("documents-padded", "documents padded to one size", "accepted",
+        "padding is in no loss and no count", OURS,
+        example={"batch.document_tokens": 64, "batch.pack_tokens": 128}),
+    Row("exact", "the exact engine", "accepted",
+        "the trainer's own forward over the trainer's shapes: the gap is 0, and a token costs a"
+        " whole forward", OURS, example=EXACT),
+    Row("decode-graph", "a static cache, on a GPU with one CUDA graph a token", "accepted",
+        "a load waits for up to 16 tokens", OURS, example={"engine.decode": "graph"}),
     Row("fp32-head", "the FP32-output head", "accepted",
         "ours, since released Core has none; an SGLang server is started with enable_fp32_lm_head",
         HEAD, example={"core.fp32_lm_head": True, "model.dtype": "bfloat16"}),

@@ -69,6 +69,9 @@ def _if(test: Callable[[RunConfig, ModelFacts], bool], *keys: str) -> Condition:
     return lambda config, facts: values(config, *keys) if test(config, facts) else None
 
 
+iff = _if  # for the rows of other modules
+
+
 def router_changes(core: CoreConfig) -> list[str]:
     """The dotted keys of the router controls that are not at their defaults."""
     names = [name for name in type(core).model_fields if name.startswith("router_")]
@@ -342,10 +345,10 @@ REFUSED_BY_SETTINGS = (
         _if(lambda config, _: config.engine.kind == "sglang" and config.engine.url is None,
             "engine.kind", "engine.url"),
         {"engine.kind": "sglang"}),
-    Row("sglang-decode", "a way of decoding for an SGLang engine", "refused",
-        "the server has its own; engine.decode is of the engine in this process", OURS,
-        _if(lambda config, _: config.engine.kind == "sglang" and config.engine.decode != "cache",
-            "engine.kind", "engine.decode"),
+    Row("engine-decode", "a way of decoding for an engine that has its own", "refused",
+        "engine.decode is of the transformers engine", OURS,
+        _if(lambda config, _: config.engine.kind != "transformers"
+            and config.engine.decode != "cache", "engine.kind", "engine.decode"),
         {"engine.kind": "sglang", "engine.url": "http://127.0.0.1:30000",
          "engine.decode": "graph"}),
     Row("sglang-model", "an SGLang engine with a tiny model", "refused",

@@ -11,8 +11,9 @@ from capture.core import configfile, support
 from capture.core.config import CoreConfig, RunConfig
 from capture.core.errors import RefusedError
 from capture.core.modelfacts import ModelFacts, from_dict
+from capture.core.support import REFUSED_BY_SETTINGS
 from capture.core.supportother import ACCEPTED, NOT_COVERED, REFUSED_ELSEWHERE
-from capture.core.supportrows import REFUSED_BY_SETTINGS, router_changes
+from capture.core.supportrows import router_changes
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADINGS = {

@@ -31,6 +31,10 @@ def build(config: RunConfig, hf_dir: Path | str, *, eos_id: int, pad_id: int) ->
             exchange=config.engine.exchange,
             expected=tensor_names(hf_dir),
         )
+    if config.engine.kind == "core":
+        from .core_engine import CoreEngine
+
+        return CoreEngine.from_folder(config, hf_dir, eos_ids=[eos_id])
     from .transformers_engine import TransformersEngine
 
     return TransformersEngine.from_folder(

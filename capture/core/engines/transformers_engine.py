@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -30,18 +29,18 @@ import torch
 from .. import fp32head
 from ..errors import ContractError, PublicationError, RefusedError
 from ..keptsets import KeptSets
-from . import base, sampling, weights
-from .base import Difference, Generation, LoadReport
+from . import base, sampling
+from .base import Generation
 from .decode_graph import GraphDecoder
-from .gate import Gate
 from .routers import ExpertIds, of_response
+from .weights import HeldWeights, NamedWeights
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 REFRESHES = ("mixed", "barrier", "drain")
 DECODES = ("cache", "graph")
 
 
-class TransformersEngine:
+class TransformersEngine(HeldWeights):
     """See `base.Engine`. `load` may be called from another thread than `generate`."""
 
     def __init__(
@@ -69,11 +68,7 @@ class TransformersEngine:
         self.cache_argument = "cache" if "cache" in parameters else "past_key_values"
         self.experts = ExpertIds(model) if expert_ids else None
         self._decoder = GraphDecoder(self) if decode == "graph" else None
-        self._weights = weights.NamedWeights(model)
-        self._version: int | None = version
-        self._newest = version
-        self._snapshot: dict[str, torch.Tensor] | None = None
-        self._gate = Gate()
+        self._hold(NamedWeights(model), version)
         self._whole = threading.Lock()  # held by a call of generate: one at a time
         self._abort = threading.Event()
         self._loads = 0  # asked for before the running call; one more ends it under "drain"
@@ -103,11 +98,6 @@ class TransformersEngine:
         if fp32_lm_head:
             fp32head.install_serving(model)
         return cls(model.to(device), **settings)
-
-    @property
-    def version(self) -> int | None:
-        """The policy version of the weights; None while they are of no one version."""
-        return self._version
 
     def abort(self) -> None:
         """End the running call of `generate`, if any."""
@@ -182,47 +172,6 @@ class TransformersEngine:
     @property
     def _ended(self) -> bool:
         return self._abort.is_set() or (self.refresh == "drain" and self._gate.loads != self._loads)
-
-    def load(
-        self, named: Iterable[tuple[str, Any]], version: int, *, strict: bool = True
-    ) -> LoadReport:
-        """See `base.Engine.load`. Tensors are rounded to the engine's dtype as they arrive."""
-        if version < self._newest:
-            raise PublicationError(
-                f"version {version} after version {self._newest}: serving weights never go back"
-            )
-        started = time.perf_counter()
-        with self._gate.load(), torch.no_grad():
-            repeated = version == self._newest
-            self._version = None
-            taken, size, missing = self._weights.take(named)
-            if strict and missing:
-                raise PublicationError(
-                    f"version {version}: {missing[0]} did not arrive, {len(missing)} in all"
-                )
-            self._version = self._newest = version
-        return LoadReport(
-            version, taken, size, time.perf_counter() - started, tuple(missing), repeated
-        )
-
-    def snapshot(self) -> None:
-        """See `base.Engine.snapshot`. The copy lies in the memory of the host."""
-        with self._gate.load():
-            self._snapshot = self._weights.copy()
-
-    def reset(self) -> None:
-        """See `base.Engine.reset`. Fills with NaN: no published weight can be equal to it."""
-        with self._gate.load():
-            self._version = None
-            self._weights.fill(float("nan"))
-
-    def compare(self, named: Mapping[str, Any] | None = None) -> list[Difference]:
-        """See `base.Engine.compare`. `named` is rounded to the engine's dtype first."""
-        expected = self._snapshot if named is None else named
-        if expected is None:
-            raise ContractError("engine-snapshot", "compare without a snapshot")
-        with self._gate.load():
-            return self._weights.differences(expected)
 
     def score(self, tokens: Sequence[int], prompt_len: int, temperature: float = 1.0) -> np.ndarray:
         """See `base.Engine.score`. One forward without cache and without padding."""

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
-from ..errors import PublicationError
-from .base import Difference
+from ..errors import ContractError, PublicationError
+from .base import Difference, LoadReport
+from .gate import Gate
 
 
 class NamedWeights:
-    """A model's state by name. Two names of one tensor (a tied head) are aliases of each other."""
+    """A model's state by name. Two names of one tensor (a tied head) are aliases of each other.
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    A mapping has the tensors of another model under the names that a stream has.
+    """
+
+    def __init__(self, model: torch.nn.Module | Mapping[str, torch.Tensor]) -> None:
+        if isinstance(model, torch.nn.Module):
+            model = model.state_dict(keep_vars=True)
         self.tensors: dict[str, torch.Tensor] = {
-            name: value.detach() for name, value in model.state_dict(keep_vars=True).items()
+            name: value.detach() for name, value in model.items()
         }
         first: dict[tuple[int, torch.Size], str] = {}
         self._owner = {
@@ -90,3 +97,63 @@ class NamedWeights:
                     gap = (own.double() - want.double()).abs().max()
                     found.append(Difference(name, "value", float(gap)))
         return found
+
+
+class HeldWeights:
+    """The part of an engine in this process that is about its weights; see `base.Engine`.
+
+    A load and a turn of generating exclude each other through `_gate`.
+    """
+
+    def _hold(self, held: NamedWeights, version: int) -> None:
+        self._weights = held
+        self._version: int | None = version
+        self._newest = version
+        self._snapshot: dict[str, torch.Tensor] | None = None
+        self._gate = Gate()
+
+    @property
+    def version(self) -> int | None:
+        """The policy version of the weights; None while they are of no one version."""
+        return self._version
+
+    def load(
+        self, named: Iterable[tuple[str, Any]], version: int, *, strict: bool = True
+    ) -> LoadReport:
+        """See `base.Engine.load`. Tensors are rounded to the engine's dtype as they arrive."""
+        if version < self._newest:
+            raise PublicationError(
+                f"version {version} after version {self._newest}: serving weights never go back"
+            )
+        started = time.perf_counter()
+        with self._gate.load(), torch.no_grad():
+            repeated = version == self._newest
+            self._version = None
+            taken, size, missing = self._weights.take(named)
+            if strict and missing:
+                raise PublicationError(
+                    f"version {version}: {missing[0]} did not arrive, {len(missing)} in all"
+                )
+            self._version = self._newest = version
+        return LoadReport(
+            version, taken, size, time.perf_counter() - started, tuple(missing), repeated
+        )
+
+    def snapshot(self) -> None:
+        """See `base.Engine.snapshot`. The copy lies in the memory of the host."""
+        with self._gate.load():
+            self._snapshot = self._weights.copy()
+
+    def reset(self) -> None:
+        """See `base.Engine.reset`. Fills with NaN: no published weight can be equal to it."""
+        with self._gate.load():
+            self._version = None
+            self._weights.fill(float("nan"))
+
+    def compare(self, named: Mapping[str, Any] | None = None) -> list[Difference]:
+        """See `base.Engine.compare`. `named` is rounded to the engine's dtype first."""
+        expected = self._snapshot if named is None else named
+        if expected is None:
+            raise ContractError("engine-snapshot", "compare without a snapshot")
+        with self._gate.load():
+            return self._weights.differences(expected)
