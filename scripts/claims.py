@@ -293,6 +293,14 @@ def check_tree(tree: Tree, book: Book, recipe: Mapping[str, str] | None = None) 
     report = Report()
     pages = load(tree, report)
     build_figures(pages, book, report)
+    check_pages(pages, tree, report, recipe)
+    return report
+
+
+def check_pages(
+    pages: Pages, tree: Tree, report: Report, recipe: Mapping[str, str] | None = None
+) -> None:
+    """Check what pages with their figures say; the problems are sorted."""
     exempt = {path: exemptions.read(chapter, report) for path, chapter in pages.chapters.items()}
     check_claims(pages, exempt, report)
     stating = check_links(pages, report)
@@ -303,7 +311,6 @@ def check_tree(tree: Tree, book: Book, recipe: Mapping[str, str] | None = None) 
     exemptions.verify(tree, list(exempt.values()), report, recipe)
     report.count("pages", len(pages.chapters))
     report.problems.sort()
-    return report
 
 
 def check(root: Path = ROOT, overlay: Mapping[str, bytes] | None = None) -> Report:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
 from scripts import figblocks
 from scripts.figblocks import FigureBlock
 
+LEDGER = "claim-ledger.html"
 _CODE = re.compile(r"`([^`]+)`")
 
 
@@ -17,14 +19,33 @@ def anchor(figure_id: str, name: str) -> str:
     return f"{figure_id}:{name}"
 
 
-def origin(figure: Any, name: str) -> str:
-    """Where a value comes from, for a title attribute: '233 s, reported, gb10/plain'."""
+def ledger_id(figure_id: str) -> str:
+    """The id under which the claim ledger lists the values of a figure."""
+    return f"of-{figure_id}"
+
+
+def origin(figure: Any, name: str) -> dict[str, str]:
+    """Where a value comes from, as the attributes that the style sheet shows beside it.
+
+    data-what '233 s, reported', data-runs 'gb10/plain', data-setup the setup; what is empty is
+    left out.
+    """
     value = figure.values[name]
+    strength = figure.claim_strength([name])
     runs = list(value.runs)
     named = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
-    tier = figure.claim_strength([name]).tier
     note = f"; {value.note}" if getattr(value, "note", "") else ""
-    return ", ".join(part for part in (value.text, tier, named) if part) + note
+    found = {
+        "data-what": f"{value.text}, {strength.tier}{note}",
+        "data-runs": f"{'run' if len(runs) == 1 else 'runs'} {named}" if named else "",
+        "data-setup": strength.setup_text,
+    }
+    return {key: text.replace('"', "'") for key, text in found.items() if text}
+
+
+def description(shown: Mapping[str, str]) -> str:
+    """The attributes of `origin` as one text for a screen reader."""
+    return "; ".join(shown.values())
 
 
 def tier_class(figure: Any, name: str) -> str:
@@ -46,9 +67,9 @@ def sentence(template: str, figure: Any, anchors: set[str]) -> str:
             continue
         mark = "" if name in anchors else f' id="{anchor(figure.id, name)}"'
         anchors.add(name)
-        title = escape(origin(figure, name))
+        shown = "".join(f' {k}="{escape(v)}"' for k, v in origin(figure, name).items())
         css = tier_class(figure, name)
-        out.append(f'<span class="num {css}"{mark} title="{title}">{escape(text)}</span>')
+        out.append(f'<span class="num {css}"{mark}{shown}>{escape(text)}</span>')
     return "".join(out)
 
 
@@ -104,6 +125,7 @@ def badges(figure: Any) -> str:
 
 def block(shown: FigureBlock, figure: Any, data_href: str, source: str = "") -> str:
     """The whole figure. `data_href` is the CSV file as seen from the page; `source` is HTML."""
+    ledger = data_href.partition("data/")[0] + LEDGER
     texts = {name: value.text for name, value in figure.values.items()}
     claim_text = figblocks.fill(shown.claim, texts)
     title_text = figblocks.fill(shown.title, texts)
@@ -126,9 +148,12 @@ def block(shown: FigureBlock, figure: Any, data_href: str, source: str = "") -> 
         f'<p class="fig-caption">{caption}</p>' if caption else "",
         f'<ul class="fig-badges">{badges(figure)}</ul>',
         f'<p class="fig-source"><a href="{escape(data_href)}" download>Data (CSV)</a>'
-        + (f" · recompute: <code>{escape(figure.recompute)}</code>" if figure.recompute else "")
-        + (f" · source: {source}" if source else "")
-        + "</p>",
+        + (f' <a href="{ledger}#{ledger_id(figure.id)}">Evidence</a>' if figure.values else "")
+        + f' <a href="#{figure.id}">Link to this figure</a></p>',
+        f'<p class="fig-recompute">Recompute <code>{escape(figure.recompute)}</code></p>'
+        if figure.recompute
+        else "",
+        f'<p class="fig-from">Source {source}</p>' if source else "",
         "</figcaption>",
         "</figure>",
     ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import posixpath
+from collections.abc import Iterator
 
-from scripts import claims, figblocks, figurehtml
+from scripts import claims, figblocks, figurehtml, navigation
+from scripts.chapters import Chapter
 from scripts.tables import markdown
 
 
@@ -32,27 +33,40 @@ def figure_index(pages: claims.Pages) -> str:
 
 
 def claim_ledger(pages: claims.Pages) -> str:
-    """One row a number that a page states, and one a diagram, whose claim has no number."""
-    rows = [["page", "stated", "value", "computed", "tier", "runs"]]
+    """One table a page, one row a number that it states; then the claims of diagrams."""
+    out = ["# Claim ledger\n\nEvery number that a page states, and what it rests on. "]
+    out[0] += "Made when the site is built.\n"
+    anchored: set[str] = set()
     for path, chapter in pages.chapters.items():
-        for (shown_on, figure_id), block in pages.blocks.items():
-            if shown_on == path and figure_id in pages.figures:
-                for name in dict.fromkeys(figblocks.holes(block.claim)):
-                    rows.append(_row(pages, path, "in the claim", path, figure_id, name))
-        for link in chapter.links:
-            match = claims.FIGURE_LINK.fullmatch(link.href)
-            if match and match["name"] and match["id"] in pages.figures:
-                target = path
-                if match["page"]:
-                    folder = posixpath.dirname(path)
-                    target = posixpath.normpath(posixpath.join(folder, match["page"]))
-                rows.append(_row(pages, path, link.text, target, match["id"], match["name"]))
-    rows = [row for row in rows if row]
-    head = (
-        "# Claim ledger\n\nEvery number that a page states, and what it rests on. "
-        "Made when the site is built.\n\n"
-    )
-    return head + markdown(rows) + "\n" + _diagrams(pages)
+        rows = [["stated", "value", "computed", "tier", "runs"]]
+        for stated, target, figure_id, name in _statements(pages, path, chapter):
+            row = _row(pages, stated, target, figure_id, name)
+            if row and figure_id not in anchored:
+                anchored.add(figure_id)
+                row[0] = f'<span id="{figurehtml.ledger_id(figure_id)}"></span>{row[0]}'
+            rows += [row] if row else []
+        if len(rows) > 1:
+            title = str(chapter.front.get("title", path))
+            out.append(f"\n## {title}\n\n[Read the page]({_page(path)})\n\n{markdown(rows)}\n")
+    return "".join(out) + _diagrams(pages)
+
+
+def _statements(
+    pages: claims.Pages, path: str, chapter: Chapter
+) -> Iterator[tuple[str, str, str, str]]:
+    """(stated, page of the figure, figure id, value name) of the numbers of a page.
+
+    The values of a figure whose claim states none of them are listed with the figure.
+    """
+    for (page, figure_id), block in pages.blocks.items():
+        if page == path and figure_id in pages.figures:
+            said = dict.fromkeys(figblocks.holes(block.claim))
+            for name in said or pages.figures[figure_id].values:
+                yield "in the claim" if said else "in the figure", path, figure_id, name
+    for link in chapter.links:
+        match = claims.FIGURE_LINK.fullmatch(link.href)
+        if match and match["name"] and match["id"] in pages.figures:
+            yield link.text, navigation.target(path, link.href)[0], match["id"], match["name"]
 
 
 def _diagrams(pages: claims.Pages) -> str:
@@ -70,15 +84,12 @@ def _diagrams(pages: claims.Pages) -> str:
     return head + markdown(rows) + "\n"
 
 
-def _row(
-    pages: claims.Pages, path: str, stated: str, target: str, figure_id: str, name: str
-) -> list[str]:
+def _row(pages: claims.Pages, stated: str, target: str, figure_id: str, name: str) -> list[str]:
     figure = pages.figures[figure_id]
     value = figure.values.get(name)
     if value is None:
         return []
-    title = str(pages.chapters[path].front.get("title", path))
     anchor = figurehtml.anchor(figure_id, name)
     link = f"[`{anchor}`]({_page(target)}#{anchor})"
     tier = figure.claim_strength([name]).tier
-    return [f"[{title}]({_page(path)})", stated, link, value.text, tier, _runs(value.runs)]
+    return [stated, link, value.text, tier, _runs(value.runs)]

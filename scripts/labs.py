@@ -53,8 +53,10 @@ class Cell:
 
 
 def is_lab(path: str) -> bool:
-    """True for the page of a lab."""
-    return path.startswith("manuals/") and posixpath.basename(posixpath.dirname(path)) == "labs"
+    """True for the page of a lab; the page that lists them is none."""
+    folder, name = posixpath.split(path)
+    in_labs = path.startswith("manuals/") and posixpath.basename(folder) == "labs"
+    return in_labs and name != "index.md"
 
 
 def notebook_of(path: str) -> str:

@@ -24,13 +24,19 @@ from typing import Any
 from figures import citations
 from scripts import (
     claims,
+    claimsjson,
     figurehtml,
+    fonts,
     generated,
+    holds,
     labs,
     listinghead,
     listings,
     make_kit,
     navigation,
+    pageframe,
+    partpages,
+    sitefinish,
     sourcetables,
     tables,
 )
@@ -81,16 +87,18 @@ def page_name(path: str) -> str:
 
 
 def link_numbers(line: str, pages: claims.Pages, path: str) -> str:
-    """A source line whose number links carry their class and, as title, value, tier and runs."""
+    """A source line whose number links carry their class, and value, tier, runs and setup."""
 
     def mark(match: re.Match[str]) -> str:
         target = claims.FIGURE_LINK.fullmatch(match["href"])
         figure = pages.figures.get(target["id"]) if target else None
         if figure is None or target["name"] not in figure.values:
             return match[0]
-        title = figurehtml.origin(figure, target["name"]).replace('"', "'")
+        shown = figurehtml.origin(figure, target["name"])
+        shown["aria-description"] = figurehtml.description(shown)
         css = figurehtml.tier_class(figure, target["name"])
-        return f'{match[0]}{{ .num .{css} title="{title}" }}'
+        attributes = " ".join(f'{key}="{text}"' for key, text in shown.items())
+        return f"{match[0]}{{ .num .{css} {attributes} }}"
 
     return _NUMBER_LINK.sub(mark, line)
 
@@ -165,12 +173,17 @@ def page(tree: Tree, chapter: Chapter, source: str, pages: claims.Pages) -> str:
             out += [_listing(tree, chapter, fence)]
         elif fence.language == "table":
             out += ["", _table(tree, chapter, fence), ""]
+        elif fence.language == "sections":
+            cards = partpages.cards(tree, chapter, pages).split("\n")
+            out += ["", *(link_numbers(text, pages, chapter.path) for text in cards), ""]
         else:
             out += lines[start:end]
             out += labs.shown(next(printed)) if labs.is_cell(chapter.path, fence) else []
         at = end
     out += [link_numbers(text, pages, chapter.path) for text in lines[at:]]
-    text = "\n".join(out)
+    held = holds.of(pages, chapter.path)
+    text = pageframe.with_head("\n".join(out), pageframe.head(chapter, held))
+    text += pageframe.foot(chapter.path, held)
     return labs.with_download(text, chapter.path) if labs.is_lab(chapter.path) else text
 
 
@@ -181,6 +194,7 @@ def docs(tree: Tree, book: Any, report: Report) -> Output:
     output = Output()
     pages = claims.load(tree, report)
     claims.build_figures(pages, book, report)
+    claims.check_pages(pages, tree, report)  # a page that is built says that it was verified
     for path, chapter in pages.chapters.items():
         try:
             text = page(tree, chapter, tree.text(path), pages)
@@ -195,10 +209,12 @@ def docs(tree: Tree, book: Any, report: Report) -> Output:
         output.files[f"data/{figure_id}.csv"] = figure.csv().encode()
     output.files["figure-index.md"] = generated.figure_index(pages).encode()
     output.files["claim-ledger.md"] = generated.claim_ledger(pages).encode()
+    output.files["claims.json"] = claimsjson.document(pages).encode()
     output.files["assets/figures.css"] = style.css().encode()
+    output.files["assets/fonts.css"] = fonts.css(tree).encode()
     assets = tree.root / "manuals" / "assets"
     for path in sorted(assets.rglob("*")) if assets.is_dir() else []:
-        if path.is_file():
+        if path.is_file() and path.suffix != ".woff2":  # fonts.css holds them
             name = path.relative_to(tree.root / "manuals").as_posix()
             output.files[name] = path.read_bytes()
     if tree.exists("capture/gpu/kit.py"):
@@ -227,9 +243,7 @@ def mkdocs(root: Path, site: Path, report: Report) -> None:
         for line in (done.stdout + done.stderr).strip().splitlines():
             report.error("mkdocs.yml", 0, line)
         return
-    # From file:// a page may load a script and no JSON: the theme then asks for this file.
-    index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
-    (site / "search" / "search_index.js").write_text(f"var __index = {index}\n", encoding="utf-8")
+    sitefinish.finish(site)
 
 
 def count_figures(site: Path, expected: Mapping[str, int], report: Report) -> None:

@@ -65,13 +65,13 @@ def test_a_ledger_without_diagrams_has_no_part_for_them(pages):
     assert "diagram" not in generated.claim_ledger(pages[1])
 
 
-def test_a_number_link_says_value_tier_and_run(pages):
+def test_a_number_link_says_value_tier_runs_and_setup_to_eyes_and_readers(pages):
     line = "The first step took [233 s](#fig-a-steps:first)"
-    assert f'{line}{{ .num .num-measured title="233 s, measured, lab/run" }}, and' in rendered(
-        pages
-    )
+    shown = 'data-what="233 s, measured" data-runs="run lab/run" data-setup="a model, H200"'
+    said = 'aria-description="233 s, measured; run lab/run; a model, H200"'
+    assert f"{line}{{ .num .num-measured {shown} {said} }}, and" in rendered(pages)
     other = rendered(pages, "manuals/two.md", OTHER)
-    assert '(one.md#fig-a-steps:first){ .num .num-measured title="233 s' in other
+    assert '(one.md#fig-a-steps:first){ .num .num-measured data-what="233 s' in other
 
 
 def test_text_around_the_fences_is_unchanged(pages):

@@ -1,0 +1,59 @@
+"""Every page, light and dark, at 1280, 390 and 360 pixels."""
+
+import survey
+
+from scripts import sitecheck
+
+SHIFT_LIMIT = 0.02  # cumulative layout shift; 0.1 is what the web calls good
+
+
+def wrong(looks, kind):
+    """'page (scheme): what' of everything that a kind of look found."""
+    return [f"{look}: {text}" for look in looks for text in getattr(look, kind)]
+
+
+def test_every_page_was_opened_light_and_dark_at_every_width(looks, site):
+    seen = {(look.page, look.scheme, width) for look in looks for width in look.widths}
+    pages = survey.pages(site)
+    wanted = {(page, s, w) for page in pages for s in ("light", "dark") for w in survey.WIDTHS}
+    assert seen == wanted
+    assert len(pages) > 50
+
+
+def test_no_page_logs_an_error(looks):
+    assert wrong(looks, "console") == []
+
+
+def test_no_request_leaves_the_site(looks):
+    assert wrong(looks, "outside") == []
+
+
+def test_no_page_scrolls_sideways(looks):
+    assert wrong(looks, "overflow") == []
+
+
+def test_no_text_of_a_figure_is_cut(looks):
+    assert wrong(looks, "clipped") == []
+
+
+def test_text_of_a_figure_is_large_enough_to_read(looks):
+    assert wrong(looks, "small") == []
+
+
+def test_every_figure_shows_one_drawing_at_every_width(looks):
+    assert wrong(looks, "figures") == []
+
+
+def test_axe_finds_nothing_serious(looks):
+    assert wrong(looks, "axe") == []
+    assert min(look.axe_rules for look in looks) > 10
+
+
+def test_nothing_moves_while_a_page_loads(looks):
+    assert [f"{look}: {look.shift:.3f}" for look in looks if look.shift > SHIFT_LIMIT] == []
+
+
+def test_every_link_and_anchor_of_the_site_resolves(site):
+    report = sitecheck.check(site)
+    assert [str(problem) for problem in report.problems] == []
+    assert report.counts["internal links"] > 1000
