@@ -132,6 +132,23 @@ def test_names_dtype_and_export_stay_as_they_were_bit_by_bit(form):
     assert all(torch.equal(exported[name], source[1][name]) for name in exported)
 
 
+def test_a_mixture_of_experts_takes_the_head_too():
+    """Core code with CPU stand-ins, in float32: in bfloat16 its optimizer needs CUDA."""
+    source, data = tiny("qwen3_moe"), collection()
+    changes = {"model__family": "qwen3_moe"}
+    own, ordinary = actor_of(source, **changes, **HEAD), actor_of(source, **changes)
+    head = own.module.model.lm_head
+    assert fp32head.installed(own.module.model)
+    scores = [np.concatenate(one.score(data.samples)) for one in (own, ordinary)]
+    np.testing.assert_array_equal(*scores)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert head(rows(1, 4)).dtype == torch.float32
+    before = {name: value.clone() for name, value in own.export()}
+    assert before.keys() == source[1].keys()
+    own.train(data, 0)
+    assert not torch.equal(dict(own.export())["lm_head.weight"], before["lm_head.weight"])
+
+
 def test_installing_moves_no_weight_and_twice_is_once():
     model = actor_of().module.model
     weight = model.lm_head.w_out.weight

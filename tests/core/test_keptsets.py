@@ -453,3 +453,66 @@ def test_a_server_is_not_asked_for_kept_sets():
         SGLangEngine("http://unused", eos_ids=[3], client=client).generate(
             PROMPTS, max_new_tokens=2, kept_sets=True, top_k=4
         )
+
+
+# -- whole runs ------------------------------------------------------------------------------------
+
+
+def whole_run(folder, monkeypatch, **changes):
+    """Two collections of a tiny dense model; the contract records and the final report."""
+    from capture.core import configfile, contract, driver
+    from capture.core.tasks.arithmetic import Arithmetic
+
+    # a random model never answers: the share of even tokens differs within groups
+    monkeypatch.setattr(
+        Arithmetic, "reward", lambda _, prompt, given: sum(t % 2 == 0 for t in given) / len(given)
+    )
+    data = {
+        "rollout": {"num_rollout": 2, "rollout_batch_size": 3, "n_samples_per_prompt": 4,
+                    "max_new_tokens": 5},
+        "batch": {"global_batch_size": 12, "pack_tokens": 64},
+        "model": {"d_model": 32, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "ffn": 32},
+        "optimizer": {"lr": 1e-2},
+        "miles": {"save": str(folder / "run")},
+    }  # fmt: skip
+    changed = configfile.with_changes(data, changes)
+    driver.run(configfile.parse(changed))
+    path = contract.path_for(folder / "run", 0)
+    lines = list(contract.read(path))
+    assert [line.problem for line in lines] == [None, None]
+    return [line.record for line in lines], path
+
+
+def test_a_run_with_replay_has_the_gap_of_one_without_a_cut(tmp_path, monkeypatch):
+    from capture.core import verify
+
+    found, path = whole_run(
+        tmp_path,
+        monkeypatch,
+        **{"rollout.use_sampling_replay": True, "rollout.top_p": 0.4, "rollout.top_k": 6},
+    )
+    for record in found:
+        assert record.kept_sets.tokens == record.counts.global_active_tokens
+        assert 1 < record.kept_sets.mean <= record.kept_sets.max <= 6
+        assert record.probability_error.all.max < 2e-5
+    assert verify.main([str(path)]) == 0
+
+
+def test_a_run_with_an_allowed_mismatch_records_no_sets(tmp_path, monkeypatch):
+    changes = {"rollout.allow_sampler_mismatch": True, "rollout.top_k": 6}
+    for record in whole_run(tmp_path, monkeypatch, **changes)[0]:
+        assert record.kept_sets is None
+        assert record.probability_error.all.max < 2e-5  # this engine reports the vocabulary
+
+
+def test_a_run_in_bfloat16_has_a_smaller_gap_with_the_head_on_both_sides(tmp_path, monkeypatch):
+    means = []
+    for head in (False, True):
+        found, _ = whole_run(
+            tmp_path / str(head),
+            monkeypatch,
+            **{"core.fp32_lm_head": head, "model.dtype": "bfloat16", "engine.dtype": "bfloat16"},
+            **{"scoring.tolerance": 1.0},
+        )
+        means.append(found[0].probability_error.all.mean)
+    assert means[1] < means[0]
