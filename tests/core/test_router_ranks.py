@@ -1,0 +1,131 @@
+"""Replay and router losses on two gloo ranks, experts whole and spread: what one process does.
+
+Every number here is of Core code with CPU stand-ins: `standins` lists them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from routed import TOPK
+from routerrankworker import CASES, MOE, PACK_TOKENS, data_of
+from test_hook import distance
+from test_moe import loaded
+
+from capture.core import records
+from capture.core.verify import main as verify
+
+HERE = Path(__file__).resolve().parent
+EPS = (1, 2)
+TIMEOUT = 300  # seconds; a deadlock between ranks would end here
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory) -> tuple[Path, list[dict]]:
+    """The folder, and what each of the two ranks saw."""
+    folder = tmp_path_factory.mktemp("routerranks")
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+        str(HERE / "routerrankworker.py"), str(folder),
+    ]  # fmt: skip
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)]),
+    }
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder, [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+@pytest.fixture(scope="module")
+def ranks(started) -> list[dict]:
+    return started[1]
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict:
+    """The same steps on one process."""
+    found, data = {}, data_of()
+    for case, changes in CASES.items():
+        actor = loaded(**MOE, **changes, batch__pack_tokens=PACK_TOKENS)
+        result = actor.train(data, 0)[0]
+        found[case] = {
+            "terms": [term["global"] for term in records.auxiliary_terms(result, actor.config)],
+            "weights": {name: value.clone() for name, value in actor.export()},
+            "counts": result.router.counts,
+            "disagreement": result.router.disagreement,
+        }
+    return found
+
+
+@pytest.mark.parametrize("ep", EPS)
+@pytest.mark.parametrize("case", CASES)
+def test_every_rank_runs_the_experts_recorded_for_its_own_packs(ranks, case, ep):
+    samples, seen = data_of().samples, set()
+    assert sum(rank[ep][case]["fillers"] for rank in ranks) > 0
+    for rank in ranks:
+        found = rank[ep][case]
+        for (indexes, doc_lens), ids in zip(found["packs"], found["ids"], strict=True):
+            tail = [np.tile(np.arange(TOPK), (1, *ids.shape[1:2], 1))]
+            if not indexes:
+                assert (ids == tail[0]).all()
+                continue
+            rows = [part for index in indexes for part in (samples[index].routes, *tail)]
+            assert (ids == np.concatenate(rows)).all()
+            assert len(ids) == sum(doc_lens)
+            seen.update(indexes)
+    assert seen == set(range(len(samples)))
+
+
+@pytest.mark.parametrize("ep", EPS)
+@pytest.mark.parametrize("case", CASES)
+def test_local_terms_average_to_the_global_ones_and_records_pass_their_checks(
+    started, ranks, case, ep, capsys
+):
+    one, other = (rank[ep][case]["terms"] for rank in ranks)
+    for (name, first, whole), (_, second, same) in zip(one, other, strict=True):
+        assert whole == same
+        assert (first + second) / 2 == pytest.approx(whole, rel=1e-12)
+        assert abs(first - second) > 1e-2 * whole, name
+    paths = sorted(str(path) for path in (started[0] / f"{case}-{ep}").iterdir())
+    assert len(paths) == 2
+    assert verify(paths) == 0
+    capsys.readouterr()
+    assert ranks[0][ep][case]["load"] == ranks[1][ep][case]["load"]
+
+
+@pytest.mark.parametrize("ep", EPS)
+@pytest.mark.parametrize("case", CASES)
+def test_objective_loads_and_weights_are_those_of_one_process(ranks, alone, case, ep):
+    wanted = alone[case]
+    for rank in ranks:
+        found = rank[ep][case]
+        assert torch.equal(found["counts"], wanted["counts"])
+        assert found["load"]["disagreement"] == pytest.approx(wanted["disagreement"].tolist())
+        z = found["terms"][1][2]
+        assert z == pytest.approx(wanted["terms"][1], rel=1e-5)
+        balancing = found["terms"][0][2]
+        if case.startswith("sequence"):
+            assert balancing == pytest.approx(wanted["terms"][0], rel=1e-5)
+            assert distance(found["weights"], wanted["weights"]) < 1e-5
+        else:
+            # two ranks pack their shares apart: histograms of packs are others
+            assert abs(balancing - wanted["terms"][0]) > 1e-3 * balancing
+
+
+@pytest.mark.parametrize("ep", EPS)
+def test_ids_missing_on_one_rank_stop_both(ranks, ep):
+    for rank in ranks:
+        check, detail, step = rank[ep]["missing"]
+        assert (check, step) == ("routes", 0)
+        assert "sample 0: no recorded expert ids" in detail
