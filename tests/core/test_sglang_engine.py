@@ -344,3 +344,29 @@ def test_abort_reaches_the_server(replay):
     own, server = replay("start", "abort")
     own.abort()
     assert server.seen[1] == ("POST", "/abort_request", {"abort_all": True})
+
+
+def server_info(**fields) -> dict:
+    return {"status": 200, "answer": {"version": "0", "internal_states": [], **fields}}
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_server_with_the_trainers_head_is_taken(replay, wanted):
+    info = server_info(enable_fp32_lm_head=wanted)
+    own, server = replay(info, "start", fp32_lm_head=wanted)
+    assert server.seen[0] == ("GET", "/server_info", None)
+    own.close()
+
+
+def test_a_server_that_has_no_such_setting_has_no_such_head(replay):
+    replay(server_info(), "start", fp32_lm_head=False)[0].close()
+    with pytest.raises(RefusedError, match="fp32-conflict"):
+        replay(server_info(), fp32_lm_head=True)
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"), [(False, True), (True, False), (1, True), ("true", True), (None, False)]
+)
+def test_a_server_with_another_head_is_refused(replay, told, wanted):
+    with pytest.raises(RefusedError, match="start the server with the trainer's setting"):
+        replay(server_info(enable_fp32_lm_head=told), fp32_lm_head=wanted)

@@ -30,6 +30,7 @@ def build(config: RunConfig, hf_dir: Path | str, *, eos_id: int, pad_id: int) ->
             dtype=config.engine.dtype,
             exchange=config.engine.exchange,
             expected=tensor_names(hf_dir),
+            fp32_lm_head=config.fp32_lm_head,
         )
     if config.engine.kind == "core":
         from .core_engine import CoreEngine

@@ -45,6 +45,8 @@ class SGLangEngine:
     refresh: "mixed" retracts running requests for the load, and they go on with the new weights;
     "barrier" waits for them; "drain" aborts them.
     expected: names that every load must bring, of the HF folder that the server started from.
+    fp32_lm_head: what the server's enable_fp32_lm_head must be; None does not ask. It is a flag of
+    the server's start, so RefusedError ("fp32-conflict") where the server says something else.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class SGLangEngine:
         dtype: str = "bfloat16",
         exchange: Path | str | None = None,
         expected: Iterable[str] = (),
+        fp32_lm_head: bool | None = None,
         client: JsonClient | None = None,
     ) -> None:
         if refresh not in ("mixed", "barrier", "drain"):
@@ -66,6 +69,8 @@ class SGLangEngine:
         self.eos_ids = [int(token) for token in eos_ids]
         self.refresh, self.batch_size, self.dtype = refresh, batch_size, dtype
         self.expected = frozenset(expected)
+        if fp32_lm_head is not None:
+            self._check_head(fp32_lm_head)
         self._root = Path(tempfile.mkdtemp(prefix="weights-", dir=exchange))
         self._loads = 0
         self._state = threading.Lock()
@@ -82,6 +87,17 @@ class SGLangEngine:
         if isinstance(told, str) and told.isdecimal():
             return int(told)
         raise ContractError("engine-version", f"the server's weight_version is {told!r}")
+
+    def _check_head(self, wanted: bool) -> None:
+        """Compare the server's own settings with the run's; an old server has no such setting."""
+        told = self.client.get("/server_info")
+        told = told.get("enable_fp32_lm_head", False) if isinstance(told, dict) else None
+        if told is not wanted:
+            raise RefusedError(
+                f"the server has enable_fp32_lm_head = {json.dumps(told)[:40]}, the run"
+                f" {json.dumps(wanted)}: start the server with the trainer's setting",
+                "fp32-conflict",
+            )
 
     @property
     def version(self) -> int | None:
