@@ -7,8 +7,8 @@ bounds; a row of one document goes the same way. Everywhere else it gives PyTorc
 mask: a token sees itself and earlier tokens of its own document. One document in a row then needs
 no mask, and is exactly Core's own attention.
 
-Rotary positions run through the whole row, as in Core; attention only sees their differences, so
-documents agree with themselves alone up to rounding.
+Core begins rotary positions anew in every document when it is given their lengths. Packed and alone
+a document still differs by rounding: the other products of the forward have another shape.
 """
 
 from __future__ import annotations

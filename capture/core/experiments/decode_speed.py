@@ -22,7 +22,8 @@ import torch
 from capture.core import docmask
 from capture.core.actor import CoreActor
 from capture.core.configfile import parse
-from capture.core.engines.transformers_engine import DTYPES, TransformersEngine
+from capture.core.engines.core_engine import CoreEngine
+from capture.core.engines.transformers_engine import DECODES, DTYPES, TransformersEngine
 from capture.core.errors import CoreRunError
 from capture.core.samples import Collection, Sample
 
@@ -31,6 +32,14 @@ def numbers(text: str) -> list[int]:
     """`1,2,3` as a list of positive numbers."""
     found = [int(part) for part in text.split(",")]
     if min(found) < 1:
+        raise ValueError(text)
+    return found
+
+
+def ways(text: str) -> list[str]:
+    """`graph,cache,core` as a list."""
+    found = text.split(",")
+    if not set(found) <= {*DECODES, "core"}:
         raise ValueError(text)
     return found
 
@@ -53,19 +62,35 @@ def timed(device: str, action: Any) -> tuple[float, int]:
     return time.perf_counter() - started, peak
 
 
+def engine_of(args: argparse.Namespace, decode: str, rows: int) -> Any:
+    """The engine of one way: a way of decoding, or `core`, the exact engine."""
+    if decode != "core":
+        return TransformersEngine.from_folder(
+            args.folder,
+            dtype=args.dtype,
+            device=args.device,
+            eos_ids=[],
+            batch_size=rows,
+            decode=decode,
+        )
+    width = args.prompt + args.new
+    config = parse(
+        {
+            "model": {"path": str(args.folder), "dtype": args.dtype, "device": args.device},
+            "rollout": {"max_new_tokens": args.new},
+            "engine": {"kind": "core", "device": args.device},
+            "batch": {"document_tokens": width, "pack_tokens": width * rows},
+        }
+    )
+    return CoreEngine.from_folder(config, args.folder, eos_ids=[])
+
+
 def decoding(args: argparse.Namespace, vocab: int) -> Iterator[dict[str, Any]]:
-    """Both ways of decoding, at every number of rows."""
+    """Every way of decoding, at every number of rows."""
     rng = np.random.default_rng(0)
     for decode in args.decode:
         for rows in args.rows:
-            engine = TransformersEngine.from_folder(
-                args.folder,
-                dtype=args.dtype,
-                device=args.device,
-                eos_ids=[],
-                batch_size=rows,
-                decode=decode,
-            )
+            engine = engine_of(args, decode, rows)
             # groups of eight share a prompt; lengths differ by half
             sizes = rng.integers(max(1, args.prompt // 2), args.prompt + 1, max(1, rows // 8))
             prompts = [rng.integers(0, vocab, size).tolist() for size in sizes]
@@ -187,7 +212,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="HF folder of the model")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="bfloat16")
-    parser.add_argument("--decode", type=lambda t: t.split(","), default=["graph", "cache"])
+    parser.add_argument("--decode", type=ways, default=["graph", "cache"], help="also: core")
     parser.add_argument("--rows", type=numbers, default=[128, 256, 512], help="responses at once")
     parser.add_argument("--prompt", type=int, default=96, help="longest prompt, in tokens")
     parser.add_argument("--new", type=int, default=128, help="new tokens a response")
