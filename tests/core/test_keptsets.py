@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from capture.core.keptsets import KeptSets
 from capture.core.packing import make_pack, plan
 from capture.core.records import kept_sizes
 from capture.core.samples import Collection, Sample, check_kept_sets
+from capture.core.verdict import digest
 
 CUTS = [(1.0, 5), (0.8, -1), (0.8, 7), (0.3, 40), (1e-9, -1), (1.0, 1000), (0.999, 0)]
 
@@ -428,6 +430,23 @@ def test_samples_with_and_without_sets_never_mix():
     with pytest.raises(ContractError, match="kept-sets"):
         actor.train(collection(), 0)
     assert actor.optimizer_step == 0
+
+
+def test_ranks_with_other_sets_would_disagree_about_the_plan():
+    data = sampled(kept_sets=True, **CUT)
+    layout = plan(data.samples, world_size=1, optimizer_steps=1, pack_tokens=64)
+    first = data.samples[0]
+    sets = [first.kept[i] for i in range(len(first.kept))]
+    other = KeptSets.of([[*sets[0], 0 if 0 not in sets[0] else 95], *sets[1:]])
+    turned = [dataclasses.replace(first, kept=other), *data.samples[1:]]
+    assert digest(turned, layout) != digest(data.samples, layout)
+    again = [dataclasses.replace(first, kept=KeptSets.of(sets)), *data.samples[1:]]
+    assert digest(again, layout) == digest(data.samples, layout)
+
+
+def test_sets_survive_the_way_between_ranks():
+    sets = pickle.loads(pickle.dumps(KeptSets.of([[4, 2], [7]])))
+    assert [sets[0].tolist(), sets[1].tolist()] == [[4, 2], [7]]
 
 
 def test_an_id_beyond_the_vocabulary_is_refused():
