@@ -104,10 +104,11 @@ class CoreActor:
             self._reference = KeptWeights(self.module.model)
 
     def close(self) -> None:
-        """Leave the process group, if this actor made it."""
+        """Leave the process group, if this actor or its train module made it."""
         if self._owns_group:
             collective.stop()
             self._owns_group = False
+        collective.stop_alone()
 
     @property
     def optimizer_step(self) -> int:

@@ -22,6 +22,8 @@ from .errors import ConfigError, ContractError, CoreRunError
 #: longest wait for another rank: rank 0 may generate, or a disk may be slow, for as long
 PATIENCE = timedelta(minutes=30)
 
+_alone = False  # whether the group is one of `start_alone`
+
 
 def world_size() -> int:
     """Ranks of the run."""
@@ -59,17 +61,27 @@ def start(expected: int, device: str = "cpu") -> bool:
 def start_alone(device: str = "cpu") -> bool:
     """A process group of this process only, for Core modules that need one; True when created.
 
-    Nothing when there is a group already. It needs no address and no port.
+    Nothing when there is a group already. It needs no address and no port. `stop_alone` ends it.
     """
+    global _alone
     if dist.is_initialized():
         return False
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
     dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    _alone = True
     return True
+
+
+def stop_alone() -> None:
+    """Leave the group that `start_alone` made, and no other one."""
+    if _alone:
+        stop()
 
 
 def stop() -> None:
     """Leave the process group, if there is one."""
+    global _alone
+    _alone = False
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
 

@@ -111,6 +111,14 @@ def _copy_to_cpu(gpu_buf, event=None, return_event=True):
     return gpu_buf.clone(), NO_STREAM, NO_STREAM if return_event else None
 
 
+def swiglu(up_gate, num_elements, start=None):
+    """up * silu(gate) of [rows, 2 F], as Core's experts compute it in a training forward."""
+    if start is not None:
+        raise NotImplementedError("swiglu of a part of the rows")
+    up, gate = up_gate.chunk(2, dim=-1)
+    return up * torch.nn.functional.silu(gate)
+
+
 def install(device: str, ep: int, dtype: torch.dtype) -> tuple[standins.StandIn, ...]:
     """Replace what `device` and `ep` need, and set the dtype in which Core trains this path.
 
@@ -122,14 +130,17 @@ def install(device: str, ep: int, dtype: torch.dtype) -> tuple[standins.StandIn,
 
     OLMoDDPModel._training_dtype = dtype
     found = standins.needed(device, ep)
+    places = {one.where for one in found}
     for module in (no_ep, ep_sync_1d):
-        if found:
+        if "no-te" in places:
             module.moe_permute_no_compile = permute
             module.moe_unpermute_no_compile = unpermute
-        if device == "cpu":
+        if "cpu" in places:
             module.torch = _Torch("torch")
             module.async_copy_to_cpu = _copy_to_cpu
-    if device == "cpu":
+    if "cuda" in places:
+        routed_experts.swiglu_valid_prefix = swiglu
+    if "cpu" in places:
         OLMoDDPTransformerBlock.get_dense_stream = lambda self, for_x1=False: NO_STREAM
         routed_experts.REQUIRES_HOST_SIDE_SPLIT_SIZES = True
     return found

@@ -19,19 +19,25 @@ from .modelfacts import is_moe
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """One replaced function. `where` says when: any, cpu, or cpu-ep (from two EP ranks up)."""
+    """One replaced function.
+
+    where: "no-te" without Transformer Engine, "cuda", "cpu", or "cpu-ep" from two EP ranks up.
+    """
 
     name: str
     reason: str
     where: str
 
 
-_TE = "Transformer Engine's kernel is not installed; sorts rows by expert with PyTorch"
+_TE = "Transformer Engine's kernel is not installed;"
 _CUDA = "CUDA has streams, the CPU has none; work is done in order"
 
 REGISTRY = (
-    StandIn("moe_permute_no_compile", _TE, "any"),
-    StandIn("moe_unpermute_no_compile", _TE.replace("sorts", "puts") + " back, weighted", "any"),
+    StandIn("moe_permute_no_compile", f"{_TE} sorts rows by expert with PyTorch", "no-te"),
+    StandIn("moe_unpermute_no_compile", f"{_TE} puts rows back, weighted, with PyTorch", "no-te"),
+    StandIn("swiglu_valid_prefix",
+            "a kernel for forwards without gradients; it rounds elsewhere than the training"
+            " forward, and a score has to be that forward's", "cuda"),
     StandIn("torch.cuda.current_stream", _CUDA, "cpu"),
     StandIn("OLMoDDPTransformerBlock.get_dense_stream", _CUDA, "cpu"),
     StandIn("async_copy_to_cpu", "copies through pinned memory of a GPU; here it copies", "cpu"),
@@ -54,11 +60,12 @@ def transformer_engine() -> bool:
 
 def needed(device: str, ep: int) -> tuple[StandIn, ...]:
     """What is replaced on `device` ("cpu" or "cuda") with `ep` expert-parallel ranks."""
+    places = {"no-te", "cpu"}  # there is no Transformer Engine for CPUs
+    if ep > 1:
+        places.add("cpu-ep")
     if device == "cuda":
-        if transformer_engine():
-            return ()
-        return tuple(one for one in REGISTRY if one.where == "any")
-    return tuple(one for one in REGISTRY if one.where != "cpu-ep" or ep > 1)
+        places = {"cuda"} if transformer_engine() else {"cuda", "no-te"}
+    return tuple(one for one in REGISTRY if one.where in places)
 
 
 def label_of(config: RunConfig) -> str:
@@ -74,4 +81,4 @@ def label(device: str, ep: int) -> str:
     if not count:
         return ""
     kind = "CPU stand-ins" if device == "cpu" else "PyTorch stand-ins"
-    return f"Core code with {kind} for {count} functions"
+    return f"Core code with {kind} for {count} function{'s' if count > 1 else ''}"
