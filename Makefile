@@ -6,6 +6,9 @@ READY := $(VENV)/.ready
 LABS := .venv-labs
 LABS_BIN := $(LABS)/bin/python
 LABS_READY := $(LABS)/.ready
+SITE := .venv-site
+SITE_BIN := $(SITE)/bin/python
+SITE_READY := $(SITE)/.ready
 CORE := .venv-core
 CORE_BIN := $(CORE)/bin/python
 CORE_READY := $(CORE)/.ready
@@ -18,7 +21,7 @@ export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-core site check check-claims check-slow check-labs check-core check-containers test format outputs labs kit bench clean
+.PHONY: help env env-core site check check-claims check-slow check-labs check-site check-core check-containers test format outputs labs kit bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -52,6 +55,15 @@ check-slow: $(READY) ## the tests that start many programs, wait for them, or re
 check-labs: $(LABS_READY) ## execute the notebooks and compare what they print (own environment)
 	@$(LABS_BIN) -m pytest -p no:cacheprovider tests/labs
 	@$(LABS_BIN) -m scripts.run_labs
+
+$(SITE_READY): requirements-site.lock
+	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PY=/path/to/python3" >&2; exit 2; }
+	@test -x $(SITE_BIN) || $(PY) -m venv $(SITE)
+	$(SITE_BIN) -m pip install $(PIP_QUIET) --require-hashes -r requirements-site.lock
+	@touch $(SITE_READY)
+
+check-site: site $(SITE_READY) ## open every page of the site in Chromium, and test it (own environment)
+	@$(SITE_BIN) -m pytest -p no:cacheprovider tests/site
 
 $(CORE_READY): capture/core/requirements.lock
 	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PY=/path/to/python3" >&2; exit 2; }

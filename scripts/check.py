@@ -32,6 +32,7 @@ NEVER_CHECKED = (
     ("docker commands of the chapters", "parsed, never run"),
     ("tests marked slow", "they start many programs or read long logs: make check-slow"),
     ("what the labs print", "executed and compared by make check-labs"),
+    ("the site in a browser", "needs Chromium: make check-site"),
     ("the OLMo-core trainer", "needs torch and Core: make check-core"),
     ("a real container engine", "needs root and packages: make check-containers"),
 )

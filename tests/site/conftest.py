@@ -5,6 +5,7 @@ They need the environment of requirements-site.lock and the system's Chromium.
 
 import asyncio
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,14 @@ def looks(site):
     """What every page did in light and dark, at every width; see `survey.Look`."""
     import survey
 
-    return asyncio.run(survey.survey(site))
+    # In a thread of its own: the browser of the other tests already owns this one's event loop.
+    with ThreadPoolExecutor(1) as own:
+        return own.submit(asyncio.run, survey.survey(site)).result()
 
 
 @pytest.fixture(scope="session")
-def chromium(looks):
-    """One browser for the tests that act; it starts after the survey has ended."""
+def chromium():
+    """One browser for the tests that act."""
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(**browser.launch_options())
         yield running
