@@ -4,6 +4,10 @@
 and one digest over the `RECORD` of its Python files; and for each private name of OLMo-core that a
 module here uses or overrides, its parameters. `check` compares both with what is installed and
 names what changed, before a model is built.
+
+`packages` is what the tests run on. `accepted` holds further sets of versions that the same
+signatures were compared with: each names the packages in which it differs. A runtime must be one
+whole set; where none fits, the nearest one says what is wrong.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ from .errors import RuntimeLockError
 
 LOCK = Path(__file__).with_name("runtime.lock.json")
 SCHEMA = 1
+TESTED = "tested"
+"""Name of the set that `packages` is."""
 
 
 def read(path: Path = LOCK) -> dict[str, Any]:
@@ -77,11 +83,18 @@ def changed_files(lock: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def versions(lock: Mapping[str, Any] | None = None) -> list[str]:
-    """What is wrong with the installed packages, one line each. Imports none of them."""
-    lock = read() if lock is None else lock
+def sets(lock: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Name of each accepted set to its packages; the tested one comes first."""
+    found = {TESTED: dict(lock["packages"])}
+    for name, entry in lock.get("accepted", {}).items():
+        found[name] = {**lock["packages"], **entry["packages"]}
+    return found
+
+
+def differences(packages: Mapping[str, Any]) -> list[str]:
+    """In what the installed packages are not these, one line each. Imports none of them."""
     found = []
-    for name, entry in lock["packages"].items():
+    for name, entry in packages.items():
         try:
             installed = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -92,7 +105,20 @@ def versions(lock: Mapping[str, Any] | None = None) -> list[str]:
             found.append(f"{name}: version {installed}; the lock has {entry['version']}")
         elif entry.get("record") and record_digest(name) != entry["record"]:
             found.append(f"{name}: other files than those of the locked {entry['version']} wheel")
-    return found or changed_files(lock)
+    return found
+
+
+def nearest(lock: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """(name, differences) of the set with the fewest differences, the first of equals."""
+    found = {name: differences(packages) for name, packages in sets(lock).items()}
+    name = min(found, key=lambda own: len(found[own]))
+    return name, found[name]
+
+
+def versions(lock: Mapping[str, Any] | None = None) -> list[str]:
+    """What is wrong with the installed packages, one line each. Imports none of them."""
+    lock = read() if lock is None else lock
+    return nearest(lock)[1] or changed_files(lock)
 
 
 def signature(path: str) -> str:
@@ -157,14 +183,36 @@ def check(*, again: bool = False) -> None:
 
 
 def refreshed(lock: Mapping[str, Any]) -> dict[str, Any]:
-    """The lock with the record digests and signatures of what is installed now."""
-    packages = {}
-    for name, entry in lock["packages"].items():
-        packages[name] = {**entry, "version": metadata.version(name).partition("+")[0]}
-        if "record" in entry:
-            packages[name]["record"] = record_digest(name)
+    """The lock with the record digests and signatures of what is installed now.
+
+    What is installed goes into the set whose versions it has, else into the tested one.
+    """
+    own = next((n for n, packages in sets(lock).items() if _has_versions(packages)), TESTED)
+    if own == TESTED:
+        fresh = {"packages": _installed(lock["packages"])}
+    else:
+        entry = lock["accepted"][own]
+        fresh = {
+            "accepted": {
+                **lock["accepted"],
+                own: {**entry, "packages": _installed(entry["packages"])},
+            }
+        }
     names = sorted(lock["signatures"])
-    return {**lock, "packages": packages, "signatures": {name: signature(name) for name in names}}
+    return {**lock, **fresh, "signatures": {name: signature(name) for name in names}}
+
+
+def _has_versions(packages: Mapping[str, Any]) -> bool:
+    return all(metadata.version(n).partition("+")[0] == e["version"] for n, e in packages.items())
+
+
+def _installed(packages: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, entry in packages.items():
+        found[name] = {**entry, "version": metadata.version(name).partition("+")[0]}
+        if "record" in entry:
+            found[name]["record"] = record_digest(name)
+    return found
 
 
 def main(argv: Sequence[str]) -> int:
@@ -188,6 +236,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"{LOCK.name}: {problem}", file=sys.stderr)
     if not problems:
         count = len(lock["packages"])
-        print(f"{count} packages and {len(lock['signatures'])} signatures as locked")
+        name = nearest(lock)[0]
+        print(f"{count} packages and {len(lock['signatures'])} signatures as locked, set {name}")
         print(f"lock {lock_hash(lock)}")
     return 1 if problems else 0

@@ -183,6 +183,49 @@ def test_the_locks_agree_with_each_other(lock):
             assert all(digest in requirements for digest in entry["wheels"].values())
 
 
+@pytest.fixture
+def gpu_machine(monkeypatch):
+    """The installed versions and files are those of the accepted set of the GPU machine."""
+    other = runtime.read()["accepted"]["nvidia-h200"]["packages"]
+    version, digest = metadata.version, runtime.record_digest
+    names = {name: entry["version"] for name, entry in other.items()}
+    monkeypatch.setattr(metadata, "version", lambda name: names.get(name) or version(name))
+    monkeypatch.setattr(
+        runtime, "record_digest", lambda n: other.get(n, {}).get("record") or digest(n)
+    )
+
+
+def test_an_accepted_set_is_as_good_as_the_tested_one(lock, gpu_machine):
+    assert runtime.nearest(lock) == ("nvidia-h200", [])
+    runtime.check(again=True)
+
+
+def test_the_program_names_the_set_that_fits(lock, gpu_machine, capsys):
+    assert runtime.main([]) == 0
+    assert "as locked, set nvidia-h200\n" in capsys.readouterr().out
+
+
+def test_packages_of_two_sets_are_no_set(lock, gpu_machine, monkeypatch):
+    gpu = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda n: "2.13.0" if n == "torch" else gpu(n))
+    assert len(runtime.versions(lock)) == 1
+    with pytest.raises(RuntimeLockError, match="the lock has"):
+        runtime.check(again=True)
+
+
+def test_the_nearest_set_says_what_is_wrong(lock, gpu_machine, monkeypatch):
+    monkeypatch.setattr(runtime, "record_digest", lambda name: "0" * 64)
+    lock["packages"]["ai2-olmo-core"].pop("record")
+    (problem,) = runtime.versions(lock)
+    assert problem.startswith("transformers: other files than those of the locked 5.17.0")
+
+
+def test_an_accepted_set_names_only_packages_of_the_lock(lock):
+    for entry in lock["accepted"].values():
+        assert entry["packages"].keys() <= lock["packages"].keys()
+        assert entry["note"]
+
+
 def test_refreshing_the_lock_changes_nothing(lock):
     assert runtime.refreshed(lock) == lock
 
