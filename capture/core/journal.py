@@ -84,6 +84,8 @@ class Journal:
             tis=own.tis,
         )
         self.log.step(result.step - 1, values)
+        if (text := runmetrics.router_note(everyones[0])) is not None:
+            self.log.note(text)
         for record in everyones:
             self.log.contract(record)
 

@@ -123,6 +123,27 @@ def update(
     return values
 
 
+def router_note(record: TrainingRecord) -> str | None:
+    """One line about the routers of a step; None for a dense model. Miles logs nothing of it.
+
+    Values by layer are shown as their mean and the worst layer; `record.router` has them all.
+    """
+    load = record.router
+    if load is None:
+        return None
+    losses = ", ".join(f"{term.name} {term.global_:.6g}" for term in record.auxiliary)
+    text = (
+        f"router: {losses}; busiest expert {np.mean(load.imbalance):.3f} times the mean load,"
+        f" worst layer {max(load.imbalance):.3f}; {sum(load.idle)} experts idle"
+    )
+    if load.replayed:
+        text += (
+            f"; live routing would move {np.mean(load.disagreement):.4f} of {load.recorded}"
+            f" recorded tokens, worst layer {max(load.disagreement):.4f}"
+        )
+    return text
+
+
 def times(seconds: Mapping[str, float], *, model_tokens: int | None = None) -> dict[str, float]:
     """`perf N`, trainer side. seconds: names without `perf/` and `_time`, such as train_wait.
 
