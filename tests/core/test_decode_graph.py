@@ -5,8 +5,10 @@ On a CPU the step that a GPU would record runs as it is; all but the recording i
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -301,6 +303,82 @@ def test_other_models_keep_transformers_forward(family, changes, named):
     config, _ = tiny(family, **changes)
     assert named in problem(hf_model(config, tiny(family, **changes)[1]))
     assert problem(hf_model(*tiny("llama"))) is None
+
+
+class _Recording:
+    """A CUDA graph on a CPU: what runs between begin and end is undone, a replay runs it."""
+
+    decoder, running, log = None, None, None
+
+    def capture_begin(self, pool, capture_error_mode):
+        assert capture_error_mode == "thread_local"
+        self.log.append("record")
+        own = self.decoder
+        self.buffers = [
+            own.bias, own.ids, own.positions, own.step, own.slot, own.tokens, own.logps,
+            own.cache.column, *own.cache.keys, *own.cache.values,
+        ]  # fmt: skip
+        self.before = [buffer.clone() for buffer in self.buffers]
+        self.decode = self.running
+
+    def capture_end(self):
+        for buffer, before in zip(self.buffers, self.before, strict=True):
+            buffer.copy_(before)
+
+    def replay(self):
+        self.log.append("replay")
+        self.decode()
+
+
+def recording(monkeypatch, decoder) -> list[str]:
+    """Make a decoder record as it does on a GPU; gives what it does, in order."""
+    log: list[str] = []
+    monkeypatch.setattr(_Recording, "decoder", decoder)
+    monkeypatch.setattr(_Recording, "log", log)
+    recorded = decoder._recorded
+
+    def noted(decode):
+        _Recording.running = staticmethod(decode)
+        log.append("run")
+        return recorded(decode)
+
+    stream = types.SimpleNamespace(wait_stream=lambda _: None)
+    monkeypatch.setattr(decoder, "_recorded", noted)
+    monkeypatch.setattr(decoder, "_stream", stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", _Recording)
+    return log
+
+
+def test_a_step_runs_once_is_recorded_and_then_replayed(monkeypatch):
+    plain, graph = pair()
+    log = recording(monkeypatch, graph._decoder)
+    same(*(e.generate(PROMPTS, n=4, max_new_tokens=30, seed=1) for e in (plain, graph)))
+    assert log[:3] == ["run", "record", "replay"]
+    assert log.count("run") == log.count("record") == len(graph._decoder._graphs)
+    assert log.count("replay") > 15
+    log.clear()
+    same(*(e.generate(PROMPTS, n=4, max_new_tokens=30, seed=1) for e in (plain, graph)))
+    assert set(log) == {"replay"}
+
+
+def test_a_step_that_cannot_be_recorded_says_what_to_do(monkeypatch):
+    _, graph = pair()
+    recording(monkeypatch, graph._decoder)
+    step, calls = graph._decoder.lean.step, []
+
+    def once(*given):
+        calls.append(1)
+        if len(calls) > 1:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return step(*given)
+
+    graph._decoder.lean.step = once
+    with pytest.raises(RefusedError, match=r"not permitted.*engine\.decode"):
+        graph.generate(PROMPTS, max_new_tokens=5)
 
 
 def test_another_way_of_decoding_is_refused():

@@ -15,17 +15,17 @@ right; a load waits until the host looks, and the tokens of one look have one ve
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..errors import ContractError
-from ..keptsets import KeptSets
+from ..errors import RefusedError
 from . import base, sampling
 from .base import Generation
+from .decoderows import Look, Rows
 from .lean import LeanForward, problem
-from .routers import of_response
 from .staticcache import StaticCache, attention, prompt_mask
 
 EVERY = 16
@@ -82,7 +82,7 @@ class GraphDecoder:
     ) -> list[Generation]:
         engine = self.engine
         prompts = [len(prompt) for prompt, _, _ in rows]
-        batch = _Rows(prompts, max_new_tokens, engine.eos_ids, settings["kept_sets"])
+        batch = Rows(prompts, max_new_tokens, engine.eos_ids, settings["kept_sets"])
         if engine._ended:
             return batch.generations()
         longest = max(prompts)
@@ -125,7 +125,7 @@ class GraphDecoder:
             return
         columns = max(columns, self.cache.columns if self.cache else 0)
         self._draws = max(draws, self._draws)
-        self._graphs.clear()
+        self._forget()
         device, rows = self.device, self.rows
         dtype = next(self.engine.model.parameters()).dtype
         # the old cache is freed before the new one is made
@@ -145,6 +145,11 @@ class GraphDecoder:
             shape = (self.every, rows, experts.layers, experts.topk)
             self.routes = torch.zeros(shape, dtype=torch.int32, device=device)
 
+    def _forget(self) -> None:
+        """Drop the recorded steps, and the memory that they share."""
+        self._graphs.clear()
+        self._pool = None
+
     def _sets_for(self, logits: torch.Tensor, settings: Mapping[str, Any]) -> int:
         """Make room for kept sets, if they are asked for; gives the steps between two looks."""
         if not settings["kept_sets"]:
@@ -153,7 +158,7 @@ class GraphDecoder:
         width = top_k if 0 < top_k < vocab else vocab
         slots = max(1, min(self.every, LARGEST_SETS // (4 * width * self.rows)))
         if self._sets != (slots, width):
-            self._graphs.clear()
+            self._forget()
             self._sets = (slots, width)
             shape = (slots, self.rows, width)
             self.kept_ids = torch.zeros(shape, dtype=torch.int32, device=self.device)
@@ -251,8 +256,15 @@ class GraphDecoder:
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
                 decode()
-            finally:
-                graph.capture_end()
+            except RuntimeError as error:
+                with suppress(RuntimeError):
+                    graph.capture_end()
+                raise RefusedError(
+                    f"a decode step cannot be recorded as a CUDA graph ({error});"
+                    ' engine.decode = "cache" needs none',
+                    "decode-graph",
+                ) from error
+            graph.capture_end()
         current.wait_stream(stream)
         return graph.replay
 
@@ -273,7 +285,7 @@ class GraphDecoder:
 
     def _read(
         self, steps: int, count: int, settings: Mapping[str, Any], *, start: bool = False
-    ) -> _Look:
+    ) -> Look:
         """What the last steps sampled and ran; here the host waits for the device.
 
         start: it was the prompts that ran.
@@ -287,7 +299,7 @@ class GraphDecoder:
             counts = self.kept_counts[:steps, :count].cpu().numpy()
             ids = self.kept_ids[:steps, :count, : int(counts.max())].cpu().numpy()
             kept = (ids, counts)
-        return _Look(
+        return Look(
             self.tokens[:steps, :count].cpu().numpy(),
             self.logps[:steps, :count].cpu().numpy(),
             kept,
@@ -300,87 +312,6 @@ class GraphDecoder:
         self.cache.keep(kept, filled)
         for buffer in (self.bias, self.ids, self.positions, self.uniform):
             buffer[: len(kept)] = buffer.index_select(0, kept)
-
-
-class _Look:
-    """What the host reads at once: tokens and log-probabilities [steps, rows], kept sets, and for
-    each row the expert ids of what ran, [tokens, layers, topk]."""
-
-    def __init__(
-        self,
-        tokens: np.ndarray,
-        logps: np.ndarray,
-        kept: tuple[np.ndarray, np.ndarray] | None,
-        routes: Sequence[np.ndarray] | None,
-    ) -> None:
-        self.tokens, self.logps, self.kept, self.routes = tokens, logps, kept, routes
-
-
-class _Rows:
-    """What the host knows of a batch: the responses so far, and which row is at which place."""
-
-    def __init__(
-        self, prompts: Sequence[int], longest: int, eos_ids: frozenset[int], kept: bool
-    ) -> None:
-        self.longest, self.eos = longest, np.array(sorted(eos_ids), dtype=np.int64)
-        self.prompts, count = prompts, len(prompts)
-        self.tokens = np.zeros((count, longest), np.int64)
-        self.logps = np.zeros((count, longest), np.float32)
-        self.versions = np.zeros((count, longest), np.int64)
-        self.sizes = [0] * count
-        self.finish = ["abort"] * count
-        self.kept: list[list[np.ndarray]] | None = [[] for _ in range(count)] if kept else None
-        self.routes: list[list[np.ndarray]] = [[] for _ in prompts]
-        self.length = 0  # tokens of a row that still runs
-        self.places = {row: row for row in range(count)}  # of the rows that still run
-
-    def note(self, look: _Look, version: int) -> None:
-        """Add what was sampled to the rows that run, up to their end token."""
-        start, steps = self.length, len(look.tokens)
-        ends = np.isin(look.tokens, self.eos)
-        for row, place in list(self.places.items()):
-            found = np.flatnonzero(ends[:, place])
-            count = int(found[0]) + 1 if len(found) else steps
-            part = slice(start, start + count)
-            self.tokens[row, part] = look.tokens[:count, place]
-            self.logps[row, part] = look.logps[:count, place]
-            self.versions[row, part] = version
-            self.sizes[row] = start + count
-            if np.isnan(self.logps[row, part]).any():
-                raise ContractError("engine-logits", "the engine's logits are not finite")
-            if self.kept is not None:
-                ids, counts = look.kept
-                self.kept[row] += [ids[i, place, : counts[i, place]].copy() for i in range(count)]
-            if look.routes is not None:
-                # the first look is of the padded prompts; later, what ran for a token is the
-                # token before it
-                ran = look.routes[place]
-                ran = ran[:count] if self.routes[row] else ran[-self.prompts[row] :]
-                self.routes[row].append(ran.copy())
-            if len(found) or start + steps == self.longest:
-                self.finish[row] = "stop" if len(found) else "length"
-                del self.places[row]
-        self.length += steps
-
-    def compact(self, count: int) -> list[int]:
-        """Put the running rows first; gives the present place of each of `count` places."""
-        before = list(self.places.values())
-        self.places = {row: place for place, row in enumerate(self.places)}
-        return before + before[:1] * (count - len(before))
-
-    def generations(self) -> list[Generation]:
-        """The responses, in the order of the rows."""
-        return [
-            Generation(
-                self.tokens[row, :size].copy(),
-                self.logps[row, :size].copy(),
-                self.versions[row, :size].copy(),
-                self.finish[row],
-                expert_ids=of_response(self.routes[row], self.prompts[row] + size),
-                kept=None if self.kept is None else KeptSets.of(self.kept[row]),
-            )
-            for row, size in enumerate(self.sizes)
-        ]
 
 
 def _up(value: int, step: int) -> int:
