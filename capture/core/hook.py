@@ -32,6 +32,7 @@ from .objective import (
     Terms,
     policy_objective,
     response_logps,
+    row_logps,
 )
 from .packing import AuxiliaryDenominators, Pack
 from .routerterms import RouterTerms
@@ -210,12 +211,9 @@ class PackHook:
             logits_to_keep=rows[None],
             **documents,
         )
-        # kept row n predicts response token n: shift the targets so that they stand after it
-        targets = torch.nn.functional.pad(torch.from_numpy(pack.targets).to(self.device), (1, 0))
-        return response_logps(
-            logits,
-            targets[None],
-            torch.arange(len(rows), device=self.device),
+        return row_logps(
+            logits[0],
+            torch.from_numpy(pack.targets).to(self.device),
             temperature=temperature,
             entropy=entropy,
             kept=pack.kept,

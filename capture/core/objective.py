@@ -35,6 +35,7 @@ __all__ = [
     "pack_inputs",
     "policy_objective",
     "response_logps",
+    "row_logps",
     "token_logps",
 ]
 
@@ -157,16 +158,28 @@ def response_logps(
         if len(logits) != 1:
             raise ContractError("objective", f"a pack is one row, the logits have {len(logits)}")
         logits, tokens = logits[0], tokens.reshape(-1)
+    return row_logps(
+        logits[positions],
+        tokens[positions + 1],
+        temperature=temperature,
+        entropy=entropy,
+        kept=kept,
+    )
+
+
+def row_logps(
+    logits: torch.Tensor,
+    tokens: torch.Tensor,
+    *,
+    temperature: float = 1.0,
+    entropy: bool = False,
+    kept: KeptSets | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The same where row n of logits [N, V] predicts tokens[n], [N]: nothing is copied first."""
     if kept is not None:
-        return kept_logps(
-            logits[positions],
-            tokens[positions + 1],
-            kept,
-            temperature=temperature,
-            entropy=entropy,
-        )
-    logps = torch.log_softmax(scaled(logits[positions], temperature), dim=-1)
-    chosen = logps.gather(-1, tokens[positions + 1, None]).squeeze(-1)
+        return kept_logps(logits, tokens, kept, temperature=temperature, entropy=entropy)
+    logps = torch.log_softmax(scaled(logits, temperature), dim=-1)
+    chosen = logps.gather(-1, tokens[:, None]).squeeze(-1)
     return chosen, -(logps.exp() * logps).sum(-1) if entropy else None
 
 

@@ -52,6 +52,23 @@ def test_logits_are_the_float32_sums_of_the_low_precision_operands():
     assert errors[0] * 1000 < errors[1]
 
 
+def test_on_a_gpu_it_is_one_product_with_another_output_type(monkeypatch):
+    """Without a GPU: shapes and dtypes only, which PyTorch works out for tensors without memory."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    calls, product = [], torch.mm
+    monkeypatch.setattr(
+        torch, "mm", lambda *inputs, **named: calls.append(named) or product(*inputs, **named)
+    )
+    with FakeTensorMode(), torch.no_grad():
+        own = nn.Linear(8, 20, bias=False, device="meta", dtype=torch.bfloat16)
+        own.weight = nn.Parameter(torch.empty(20, 8, device="cuda", dtype=torch.bfloat16))
+        fp32head._swap(own)
+        logits = own(torch.empty(2, 3, 8, device="cuda", dtype=torch.bfloat16))
+    assert calls == [{"out_dtype": torch.float32}]
+    assert (logits.dtype, tuple(logits.shape)) == (torch.float32, (2, 3, 20))
+
+
 @pytest.mark.parametrize("dtype", LOW)
 def test_the_backward_is_bitwise_two_ordinary_products_of_the_rounded_gradient(dtype):
     gradient = torch.randn(5, 8, 300, generator=torch.Generator().manual_seed(3))
