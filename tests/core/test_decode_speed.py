@@ -23,8 +23,13 @@ def test_every_part_gives_its_lines(folder, capsys):
     ways = ["--decode", "graph,cache,core"]
     assert decode_speed.main([str(folder), "--repeat", "1", *ways, *SMALL]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[:1] == "{"]
-    assert [line["what"] for line in lines] == ["setup", *["decode"] * 3, "train"]
-    *decoded, train = lines[1:]
+    assert [line["what"] for line in lines] == [
+        "setup", "decode_check", "exact_check", *["decode"] * 3, "train",
+    ]  # fmt: skip
+    check, exact, *decoded, train = lines[1:]
+    assert check["graph_mean_gap"] <= 2 * check["cache_mean_gap"] + 1e-4
+    assert exact["score_max_gap"] == exact["train_max_gap"] == 0.0
+    assert exact["tokens"] == 8 * 5
     assert [line["decode"] for line in decoded] == ["graph", "cache", "core"]
     for line in decoded:
         assert line["rows"] == 8

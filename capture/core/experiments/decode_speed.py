@@ -9,6 +9,7 @@ random tokens; a training step is what `CoreActor.train` does without the scorin
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 import time
@@ -24,7 +25,8 @@ from capture.core.actor import CoreActor
 from capture.core.configfile import parse
 from capture.core.engines.core_engine import CoreEngine
 from capture.core.engines.transformers_engine import DECODES, DTYPES, TransformersEngine
-from capture.core.errors import CoreRunError
+from capture.core.errors import ContractError, CoreRunError
+from capture.core.packing import make_pack
 from capture.core.samples import Collection, Sample
 
 
@@ -118,25 +120,82 @@ def decoding(args: argparse.Namespace, vocab: int) -> Iterator[dict[str, Any]]:
             engine.close()
 
 
+def checks(args: argparse.Namespace, vocab: int) -> Iterator[dict[str, Any]]:
+    """Whether what is fast is also right. CoreRunError where it is not."""
+    if args.device == "cuda":
+        yield {"what": "docmask", **docmask.check(args.device)}
+    rng = np.random.default_rng(1)
+    sizes = rng.integers(max(1, args.prompt // 2), args.prompt + 1, 8)
+    prompts = [rng.integers(0, vocab, size).tolist() for size in sizes]
+    made, gaps = {}, {}
+    whole = TransformersEngine.from_folder(args.folder, device=args.device, eos_ids=[])
+    for decode in DECODES:
+        engine = engine_of(args, decode, 16)
+        made[decode] = engine.generate(prompts, n=2, max_new_tokens=args.new, seed=3)
+        # rounding decides which of two ways is nearer; neither may be much farther from float32
+        scored = [
+            whole.score([*prompts[i // 2], *one.tokens.tolist()], len(prompts[i // 2]))
+            for i, one in enumerate(made[decode])
+        ]
+        apart = [np.abs(a - one.logps) for a, one in zip(scored, made[decode], strict=True)]
+        gaps[decode] = np.concatenate(apart)
+        engine.close()
+    mean = {decode: float(gap.mean()) for decode, gap in gaps.items()}
+    equal = [
+        bool(np.array_equal(one.tokens, other.tokens))
+        for one, other in zip(*made.values(), strict=True)
+    ]
+    yield {
+        "what": "decode_check",
+        "equal_responses": sum(equal) / len(equal),
+        **{f"{decode}_mean_gap": value for decode, value in mean.items()},
+        **{f"{decode}_max_gap": float(gap.max()) for decode, gap in gaps.items()},
+    }
+    if not mean["graph"] <= 2 * mean["cache"] + 1e-4:
+        raise ContractError("decode", f"mean gaps to a float32 forward without cache: {mean}")
+    whole.close()
+    exact = engine_of(args, "core", 8)
+    made_exact = exact.generate(prompts, max_new_tokens=args.new, seed=4)
+    samples = [
+        sample_of(i, [*prompt, *one.tokens], len(prompt), one.logps)
+        for i, (prompt, one) in enumerate(zip(prompts, made_exact, strict=True))
+    ]
+    pack = make_pack(samples, list(range(8)))
+    behaviour = pack.gather([sample.behaviour_logp for sample in samples], np.float32)
+    scores = exact.module.score_pack(pack, temperature=1.0).numpy()
+    trained = exact.module.pack_logps(pack, temperature=1.0)[0]
+    yield {
+        "what": "exact_check",
+        "tokens": len(behaviour),
+        "score_max_gap": float(np.abs(scores - behaviour).max()),
+        "train_max_gap": float(np.abs(trained.detach().cpu().numpy() - behaviour).max()),
+    }
+    exact.close()
+
+
+def sample_of(number: int, tokens: Sequence[int], prompt_len: int, logps: Any) -> Sample:
+    """A sample whose whole response counts."""
+    return Sample(
+        sample_id=number,
+        group_id=number,
+        tokens=np.asarray(tokens),
+        prompt_len=prompt_len,
+        loss_mask=np.ones(len(logps), bool),
+        behaviour_logp=logps,
+        behaviour_version=np.zeros(len(logps), int),
+        reward=0.0,
+    )
+
+
 def collection(index: int, tokens: int, document: int, vocab: int) -> Collection:
     """Two packs of random documents, about half of each a response."""
     rng = np.random.default_rng(index)
     samples = []
     for number in range(2 * max(1, tokens // document)):
         response = document // 2
-        samples.append(
-            Sample(
-                sample_id=number,
-                group_id=number,
-                tokens=rng.integers(0, vocab, document),
-                prompt_len=document - response,
-                loss_mask=np.ones(response, bool),
-                behaviour_logp=np.full(response, -float(np.log(vocab)), np.float32),
-                behaviour_version=np.full(response, index),
-                reward=0.0,
-                advantage=float(rng.normal()),
-            )
-        )
+        logps = np.full(response, -float(np.log(vocab)), np.float32)
+        sample = sample_of(number, rng.integers(0, vocab, document), document - response, logps)
+        samples.append(dataclasses.replace(sample, advantage=float(rng.normal())))
     return Collection(index=index, samples=tuple(samples))
 
 
@@ -228,12 +287,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{config}: no vocab_size: {error}", file=sys.stderr)
         return 2
 
-    def check() -> Iterator[dict[str, Any]]:
-        if args.device == "cuda":
-            yield {"what": "docmask", **docmask.check(args.device)}
-
     parts = {
-        "check": check,
+        "check": lambda: checks(args, vocab),
         "decode": lambda: decoding(args, vocab),
         "train": lambda: training(args, vocab),
     }
