@@ -19,6 +19,7 @@ step's loss. Counts carry no gradient. B is 1 where experts are used evenly, and
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -122,8 +123,7 @@ def balancing_loss(
         ids = torch.topk(scores.detach(), topk, dim=-1).indices
     elif ids is None:
         raise ContractError("auxiliary", "executed counts need expert ids")
-    owner = document_of(doc_lens, scores.device)
-    lengths = torch.tensor(doc_lens, dtype=torch.float64, device=scores.device)
+    owner, lengths = _layout(tuple(doc_lens), scores.device)
     counts = document_counts(ids, owner, len(doc_lens), experts).double()
     if grouping == "pack":
         shares = (counts.sum(0) / lengths.sum()).expand(len(doc_lens), experts)
@@ -150,16 +150,17 @@ def z_loss(
     `balancing_loss`; there is no histogram, so no grouping.
     """
     logits = _rows(logits, doc_lens, padding)
-    owner = document_of(doc_lens, logits.device)
-    lengths = torch.tensor(doc_lens, dtype=torch.float64, device=logits.device)
+    owner, lengths = _layout(tuple(doc_lens), logits.device)
     weights = _weights(lengths, reduction, denominator).to(logits.dtype)
     return (torch.logsumexp(logits, dim=-1).square() * weights[owner]).sum()
 
 
-def document_of(doc_lens: Sequence[int], device: torch.device | str = "cpu") -> torch.Tensor:
-    """The document that each token belongs to, int64 [T]."""
-    lengths = torch.tensor(doc_lens, dtype=torch.int64)
-    return torch.repeat_interleave(torch.arange(len(doc_lens)), lengths).to(device)
+@functools.lru_cache(maxsize=4)  # the same for every layer of a forward, and its recomputation
+def _layout(doc_lens: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """The document that each token belongs to, int64 [T], and documents' tokens, float64 [D]."""
+    lengths = torch.tensor(doc_lens)
+    owner = torch.repeat_interleave(torch.arange(len(doc_lens)), lengths)
+    return owner.to(device), lengths.double().to(device)
 
 
 def document_counts(

@@ -25,7 +25,7 @@ from torch import nn
 from .auxiliary import (
     RouterSettings,
     balancing_loss,
-    document_of,
+    document_counts,
     settings_of,
     z_loss,
 )
@@ -42,7 +42,6 @@ __all__ = [
     "armed",
     "balancing_loss",
     "collect",
-    "document_of",
     "install",
     "routers_of",
     "settings_of",
@@ -150,8 +149,9 @@ class PackRouter(MoERouterV2):
         executed = counts
         if self.settings.count_source == "router_selected":
             chosen = MoERouterV2.get_top_k(self, scores.detach())[1]
-            counts = torch.bincount(chosen.reshape(-1), minlength=self.num_experts)
-            batched_counts = counts[None]
+            owner = torch.zeros_like(chosen[0, :, 0])
+            batched_counts = document_counts(chosen[0], owner, 1, self.num_experts)
+            counts = batched_counts[0]
         loss = super().compute_aux_loss(
             scores,
             logits,
