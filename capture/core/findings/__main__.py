@@ -25,8 +25,11 @@ def measure(name: str) -> Finding:
     """Run one finding's program and add the environment that it ran in."""
     from dataclasses import replace
 
+    import torch
+
     from .common import environment
 
+    torch.set_num_threads(1)  # threads cost more than they save on tensors this small
     module = importlib.import_module(f"{__package__}.{name}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a warning of PyTorch's is no result

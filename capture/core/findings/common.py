@@ -23,8 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def environment() -> dict[str, Any]:
-    """Versions and the device, for a record. All threads are one: findings are of tiny tensors."""
-    torch.set_num_threads(1)
+    """Versions and the device, for a record."""
     return {
         "core": metadata.version("ai2-olmo-core"),
         "torch": torch.__version__.partition("+")[0],
