@@ -194,6 +194,7 @@ class Actor:
                 sample_indexes=step.sample_indexes,
                 terms=Terms(sums, torch.zeros(len(Terms.MAXIMA), dtype=torch.float64)),
                 anchor=anchor,
+                router=None,
             )
 
     def export(self):
