@@ -107,6 +107,7 @@ class BuiltFigure:
         self.values = {} if self.is_diagram else _by_name(figure_id, made.values)
         self.accesses = tuple(accesses)
         self.strength = strength.of(accesses)
+        self._strengths: dict[frozenset[str], strength.Strength] = {}
         if self.is_diagram:
             self._check_diagram(made)
             self.strength = replace(self.strength, tier=DIAGRAM)
@@ -188,8 +189,10 @@ class BuiltFigure:
 
     def claim_strength(self, names: Sequence[str]) -> strength.Strength:
         """The strength of only those runs that the named values come from."""
-        runs = {run for name in names for run in self.values[name].runs}
-        return strength.of(self.accesses, only=runs) if runs else self.strength
+        runs = frozenset(run for name in names for run in self.values[name].runs)
+        if runs and runs not in self._strengths:
+            self._strengths[runs] = strength.of(self.accesses, only=runs)
+        return self._strengths[runs] if runs else self.strength
 
     def wording_errors(self, text: str, names: Sequence[str] = ()) -> list[str]:
         """What a sentence with these values says beyond its evidence."""

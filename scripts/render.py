@@ -25,6 +25,7 @@ from figures import citations
 from scripts import (
     claims,
     claimsjson,
+    drawncache,
     figurehtml,
     fonts,
     generated,
@@ -60,6 +61,7 @@ class Output:
 
     files: dict[str, bytes] = field(default_factory=dict)
     figures: dict[str, int] = field(default_factory=dict)
+    pages: claims.Pages | None = None
 
     def write(self, folder: Path) -> int:
         """Make `folder` hold exactly these files; returns how many were written."""
@@ -194,9 +196,7 @@ def docs(tree: Tree, book: Any, report: Report) -> Output:
     output = Output()
     pages = claims.load(tree, report)
     claims.build_figures(pages, book, report)
-    verified = Report()  # a page that is built says that its numbers were verified
-    claims.check_pages(pages, tree, verified)
-    report.problems += verified.problems
+    output.pages = pages
     for path, chapter in pages.chapters.items():
         try:
             text = page(tree, chapter, tree.text(path), pages)
@@ -234,18 +234,32 @@ def downloads(tree: Tree) -> dict[str, bytes]:
     return {f"downloads/{name}": kit, f"downloads/{name}.sha256": line.encode()}
 
 
-def mkdocs(root: Path, site: Path, report: Report) -> None:
-    """Build the site from build/docs with `mkdocs build --strict`; a failure is a problem."""
+def start_mkdocs(root: Path, site: Path) -> subprocess.Popen[str]:
+    """Start `mkdocs build --strict` from build/docs into `site`."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--clean"]
     env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(
-        [*command, "--site-dir", str(site)], cwd=root, env=env, capture_output=True, text=True
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(
+        [*command, "--site-dir", str(site)], cwd=root, env=env, text=True, **pipes
     )
-    if done.returncode:
-        for line in (done.stdout + done.stderr).strip().splitlines():
+
+
+def finish_mkdocs(process: subprocess.Popen[str], site: Path, report: Report) -> None:
+    """Wait for MkDocs and finish its pages; a failure is a problem."""
+    said = process.communicate()[0]
+    if process.returncode:
+        for line in said.strip().splitlines():
             report.error("mkdocs.yml", 0, line)
         return
     sitefinish.finish(site)
+
+
+def verify(pages: claims.Pages | None, tree: Tree, report: Report) -> None:
+    """Compare every number that the pages state with its figure: each page says that it was."""
+    found = Report()
+    if pages is not None:
+        claims.check_pages(pages, tree, found)
+    report.problems += found.problems
 
 
 def count_figures(site: Path, expected: Mapping[str, int], report: Report) -> None:
@@ -263,15 +277,19 @@ def count_figures(site: Path, expected: Mapping[str, int], report: Report) -> No
 
 def build(root: Path = ROOT, site: Path | None = None) -> Report:
     """Render build/docs and, when `site` is given, build and count the site."""
+    from figures import registry
+
     report = Report()
-    with open_book(root, {}) as book:
-        output = docs(Tree(root), book, report)
-    if report.problems:
-        return report
-    written = output.write(root / DOCS)
-    report.count("files written", written)
-    if site is not None:
-        mkdocs(root, site, report)
+    tree = Tree(root)
+    with open_book(root, {}) as book, drawncache.kept(root, registry.DRAWN):
+        output = docs(tree, book, report)
+        if report.problems:
+            return report
+        report.count("files written", output.write(root / DOCS))
+        process = start_mkdocs(root, site) if site else None
+        verify(output.pages, tree, report)
+    if process and site:
+        finish_mkdocs(process, site, report)
         if report.ok:
             count_figures(site, output.figures, report)
     return report
