@@ -181,3 +181,23 @@ def test_two_ranks_refuse_to_run_as_one():
     assert done.returncode == 2
     assert "torchrun" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_mixture_of_experts_runs_with_replay_and_names_its_stand_ins(tmp_path):
+    done, _ = start(
+        "-m", "capture.core", "run", f"{EXAMPLES}/moe.toml",
+        "--set", f"miles.save={tmp_path / 'run'}", "--set", f"miles.save_hf={tmp_path / 'hf'}",
+        "--set", "rollout.num_rollout=2", "--set", "model.warm_steps=20",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    log = tmp_path / "run" / "run.log"
+    assert "# Core code with CPU stand-ins for 6 functions\n" in log.read_text()
+    record = json.loads(
+        (tmp_path / "run" / "training_contract_rank0.jsonl").read_text().splitlines()[-1]
+    )
+    assert record["standins"] == "Core code with CPU stand-ins for 6 functions"
+    assert {term["name"] for term in record["auxiliary"]} == {"load_balancing", "z_loss"}
+    done, _ = start("-m", "capture.core", "support", f"{EXAMPLES}/moe.toml")
+    assert done.returncode == 0
+    assert "Core code with CPU stand-ins for 6 functions" in done.stdout
+    assert healthy(str(log))
