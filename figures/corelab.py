@@ -1,13 +1,17 @@
 """Recordings of the OLMo-core trainer on a processor: findings, and runs of an example.
 
 `value("local_denominators", "error", ...)` reads one number of `capture/core/findings/NAME.json`, a
-record that its own program writes and a test of `make check-core` runs again. Nothing here gives
-a time: a processor that others use too is no stopwatch.
+record that its own program writes and a test of `make check-core` runs again. `column` and
+`logged` read the stored files of a recorded run, `capture/core/recorded/NAME`. Nothing here gives a
+time: a processor that others use too is no stopwatch.
 """
 
 from __future__ import annotations
 
 import functools
+import json
+import lzma
+import re
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -18,6 +22,8 @@ from figures.sources import measured
 from figures.values import Value
 
 FOLDER = PurePosixPath("capture/core/findings")
+RECORDED = PurePosixPath("capture/core/recorded")
+RUNS = ("mechanics", "async", "two-ranks")  # recorded runs of examples; other names are findings
 STAND_INS = "Core code with CPU stand-ins for {} functions"
 
 
@@ -35,7 +41,7 @@ def finding(name: str) -> findings.Finding:
 
 
 class Recording:
-    """A recording as `strength` and `registry` see a run: one setup, no seed, no time."""
+    """A recording as `strength` and `registry` see a run: one setup, no time."""
 
     on_gpu = False
     shared = True
@@ -46,27 +52,66 @@ class Recording:
     def __init__(self, run_id: str) -> None:
         self.id = run_id
         self.lab, _, self.name = run_id.partition("/")
-        self.finding = finding(self.name)
-        self.folder = FOLDER
         self.toml: dict[str, Any] = {}
+        if self.name in RUNS:
+            self.folder = RECORDED / self.name
+            path = self.folder / "recorded.toml"
+            self.toml = evidence.parse_toml(str(path), evidence.read(path))
+        else:
+            self.folder = FOLDER
+            self.finding = finding(self.name)
 
     @property
     def setup(self) -> dict[str, Any]:
-        """The fingerprint: model, processor, software, stand-ins."""
+        """The fingerprint: model, task, processor, software, stand-ins."""
+        common = {"gpu": "a processor, no GPU"}
+        if self.toml:
+            return {**common, **{key: self.toml[key] for key in ("model", "data", "software")}}
         made = self.finding.environment
         software = f"OLMo-core {made['core']}, torch {made['torch']}"
         if count := made.get("stand_ins"):
             software = f"{STAND_INS.format(count)}, {software}"
-        return {"model": "tiny random model", "gpu": "a processor, no GPU", "software": software}
+        return {**common, "model": "tiny random model", "software": software}
 
     @property
     def recompute(self) -> str:
         """The command that makes the recording again."""
-        return f".venv-core/bin/{self.finding.command}"
+        command = self.toml["commands"][0] if self.toml else self.finding.command
+        return f".venv-core/bin/{command}"
 
     def clean_steps(self) -> None:
         """No heat guard was there."""
         return None
+
+
+@functools.lru_cache(maxsize=16)
+def _unpacked(data: bytes) -> str:
+    return lzma.decompress(data).decode("utf-8")
+
+
+def column(name: str, key: str, rank: int = 0) -> list[Any]:
+    """A dotted key of each contract record of a recorded run, in the order of the steps."""
+    text = _unpacked(evidence.read(RECORDED / name / f"training_contract_rank{rank}.jsonl.xz"))
+    found = []
+    for line in text.splitlines():
+        item = json.loads(line)
+        for part in key.split("."):
+            item = item[part]
+        found.append(item)
+    evidence.record(Access(f"{CORE_LAB}/{name}", f"{key}:rank{rank}", steps=len(found)))
+    return found
+
+
+def logged(name: str, key: str, *files: str) -> list[float]:
+    """A key of the run logs of a recorded run, in the order of their lines."""
+    if re.search(r"time|seconds|per_s", key):
+        raise EvidenceError(f"{name}: {key} is a time of a processor")
+    found = []
+    for file in files or ("run.log",):
+        text = _unpacked(evidence.read(RECORDED / name / f"{file}.xz"))
+        found += [float(item) for item in re.findall(rf"'{re.escape(key)}': ([-\d.e]+)", text)]
+    evidence.record(Access(f"{CORE_LAB}/{name}", key))
+    return found
 
 
 def value(

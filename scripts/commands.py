@@ -125,7 +125,8 @@ def _module(programs: Programs, name: str, words: list[str]) -> list[str]:
         return [f"the kit is no package: python3 {name.replace('.', '/')}.py"]
     if not name.startswith(("scripts.", "figures.", "capture.core.")):
         return []
-    if not programs.tree.exists(name.replace(".", "/") + ".py"):
+    path = name.replace(".", "/")
+    if not (programs.tree.exists(f"{path}.py") or programs.tree.exists(f"{path}/__main__.py")):
         return [f"no module {name}"]
     if name.startswith("capture.core."):
         return []  # most of them load torch, which this environment lacks

@@ -70,7 +70,7 @@ def printed_by(command: str, root: Path = ROOT) -> str:
     data = b""
     unpack = _UNPACK.match(command)
     if unpack:
-        words = command[unpack.end() :]
+        words = command[unpack.end() :].replace(".venv-core/bin/python ", f"{sys.executable} ")
         data = lzma.decompress((root / unpack[1]).read_bytes())
     elif not command.startswith("python3 capture/") and not coreverbs.runs_here(command):
         raise OutputError(f"this command has an output and cannot be run here: {command}")

@@ -15,6 +15,7 @@ from matplotlib.textpath import TextPath
 
 from figures import citations, registry
 from figures.evidence import ROOT
+from scripts import coreverbs
 
 IDS = registry.load_all()
 FIXED = {
@@ -106,6 +107,14 @@ def test_the_command_that_recomputes_a_figure_exists(figure_id):
         assert re.search(rf"^{command.removeprefix('make ')}:", targets, re.MULTILINE)
         return
     program, kit_path, *words = shlex.split(command)
+    if program.startswith(".venv-core/bin/"):
+        words = words[words.index("-m") + 1 :] if "-m" in words else words
+        if words[0] == "capture.core":
+            assert coreverbs.problem(words[1:]) is None
+        else:
+            assert words[0] == "capture.core.findings"
+            assert (ROOT / f"capture/core/findings/{words[1]}.py").is_file()
+        return
     assert (program, kit_path) == ("python3", "capture/gpu/kit.py")
     kit.build_parser().parse_args(words)
     assert all((ROOT / folder / "summary.json").is_file() for folder in words[2:])
