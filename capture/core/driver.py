@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import progress, records, resuming, rollouts
+from . import gpufacts, progress, records, resuming, rollouts
 from .checkpoint import FOLDER, CheckpointStore
 from .clock import PolicyClock, Vote
 from .config import RunConfig
@@ -79,6 +79,7 @@ def run(
     """
     if config.miles.save_hf is not None and config.miles.load is None:
         refuse_occupied(config.miles.save_hf)
+    gpufacts.line(config)  # before this run has memory of its own there
     with contextlib.ExitStack() as stack:
         made = parts or build(config, stack)
         own = _Run(config, made, boundary or (lambda name, collection: None))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from . import runmetrics, standins
+from . import gpufacts, runmetrics, standins
 from .config import RunConfig
 from .contract import ContractWriter, TrainingRecord, path_for
 from .publish import Publication
@@ -42,6 +43,7 @@ class Journal:
                 name=config.name,
                 command=command(config.seed),
                 notes=notes(config),
+                gpu=gpufacts.line(config),
                 echo=sys.stdout if save is None else None,
             )
 
@@ -50,6 +52,9 @@ class Journal:
         if self._writer is not None:
             self._writer.close()
         if self.log is not None:
+            peak = gpufacts.peak(self.config)
+            if peak is not None:
+                self.log.note(peak)
             self.log.end(status)
 
     def resumed(self, folder: Path) -> None:
@@ -61,7 +66,8 @@ class Journal:
     def collected(self, collection: Collection, seconds: float) -> None:
         """A collection that the trainer is about to take; seconds of its generation."""
         if self.log is not None:
-            values = runmetrics.generation(collection.samples, seconds=seconds)
+            gpus = gpufacts.engine_gpus(self.config)
+            values = runmetrics.generation(collection.samples, seconds=seconds, gpus=gpus)
             self.log.rollout_perf(collection.index, values)
             self.log.rollout(collection.index, runmetrics.collection(collection.samples))
 
@@ -137,7 +143,7 @@ def command(seed: int) -> list[str]:
 
 
 def notes(config: RunConfig) -> tuple[str, ...]:
-    """Header lines: seed, versions of the packages, what of Core is replaced."""
+    """Header lines: seed, versions, every setting in force, what of Core is replaced."""
     found = []
     for name in _PACKAGES:
         try:
@@ -145,4 +151,6 @@ def notes(config: RunConfig) -> tuple[str, ...]:
         except metadata.PackageNotFoundError:
             found.append(f"{name} not installed")
     how = standins.label_of(config)
-    return (f"seed {config.seed}", f"packages: {', '.join(found)}", *([how] if how else []))
+    settings = json.dumps(config.model_dump(mode="json"), separators=(",", ":"))
+    lines = [f"seed {config.seed}", f"packages: {', '.join(found)}", f"settings: {settings}"]
+    return tuple([*lines, how] if how else lines)

@@ -3,6 +3,8 @@
 A log of the kit begins with lines `# run NAME`, `# date ISO`, `# command: ...`,
 `# miles commit ...; sglang ...; torch ..., ...`, `# gpu NAME, DRIVER, TOTAL MiB, USED MiB` and,
 when the GPU was shared, `# other runs share this GPU at the same time: A, B (...)`.
+A log of the OLMo-core trainer has `# packages: NAME VERSION, ...` and `# settings: {JSON}` instead
+of the third line and of options in its command.
 `header` reads them, `settings` parses a training command, `changed` compares two, `stated` is all
 that follows from a log, `merge` adds a draft to it, and `contradictions` holds a finished record
 against it.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import json
 import re
 import shlex
 from collections.abc import Iterable
@@ -58,10 +61,11 @@ def parse_time(text: str) -> dt.datetime:
 def header(lines: Iterable[str]) -> dict:
     """What the `# ` lines at the top of a log say: {"run": {...}, "setup": {...}}.
 
-    Reads up to the first line that does not begin with `# `. Raises RunInfoError for a date
-    that is no date.
+    A log that has its settings there gives "settings" too. Reads up to the first line that does not
+    begin with `# `. Raises RunInfoError for a date that is no date and settings that are none.
     """
     run, setup, own = {}, {}, None
+    own_settings: dict = {}
     for line in lines:
         if not line.startswith("# "):
             break
@@ -77,11 +81,30 @@ def header(lines: Iterable[str]) -> dict:
             setup.update(_software(text))
         elif word == "gpu":
             setup.update(_gpu(rest))
+        elif word == "packages:":
+            pairs = (item.strip().partition(" ") for item in rest.split(","))
+            setup["versions"] = {name: version for name, _, version in pairs}
+        elif word == "settings:":
+            own_settings.update(_flat(rest))
         elif text.startswith("other runs share this GPU"):
             names = re.sub(r"\([^)]*\)", "", text.partition(":")[2])
             setup["shared"] = True
             setup["shared_with"] = [n.strip() for n in names.split(",") if n.strip() != own]
-    return {"run": run, "setup": setup}
+    found = {"run": run, "setup": setup}
+    return {**found, "settings": own_settings} if own_settings else found
+
+
+def _flat(text: str) -> dict:
+    """Settings of a run file in JSON as `section.key`; what is unset is left out."""
+    try:
+        tables = json.loads(text)
+        flat = {k: v for k, v in tables.items() if not isinstance(v, dict)}
+        for name, table in tables.items():
+            if isinstance(table, dict):
+                flat.update({f"{name}.{key}": value for key, value in table.items()})
+    except (ValueError, AttributeError):
+        raise RunInfoError(f"settings that are no JSON table: {text[:80]!r}") from None
+    return {key: value for key, value in flat.items() if value is not None}
 
 
 def _software(text: str) -> dict:
@@ -227,12 +250,20 @@ def stated(said: dict, command: str, recipe: str) -> dict:
     if not command:
         return result
     options, environment = settings(command)
-    for table, fields in from_settings(options).items():
+    stated_by_itself = said.get("settings")
+    facts = of_core(stated_by_itself) if stated_by_itself else from_settings(options)
+    for table, fields in facts.items():
         for name, value in fields.items():
             result[table].setdefault(name, value)
     if recipe:
         result["run"]["changed"] = changed(command, recipe)
-    return {**result, "settings": options, "environment": environment}
+    return {**result, "settings": stated_by_itself or options, "environment": environment}
+
+
+def of_core(options: dict) -> dict:
+    """The fields of [run] and [setup] that follow from the OLMo-core trainer's own settings."""
+    run = {"seed": options["seed"], "rollout_seed": options["seed"]}
+    return {"run": {**run, "num_rollout": options["rollout.num_rollout"]}, "setup": {}}
 
 
 def contradictions(document: dict, expected: dict) -> list[tuple[str, str]]:
