@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,18 +13,13 @@ from .base import Generation
 from .routers import of_response
 
 
-class Look:
-    """What the host reads at once: tokens and log-probabilities [steps, rows], kept sets, and for
-    each row the expert ids of what ran, [tokens, layers, topk]."""
+class Look(NamedTuple):
+    """What the host reads at once."""
 
-    def __init__(
-        self,
-        tokens: np.ndarray,
-        logps: np.ndarray,
-        kept: tuple[np.ndarray, np.ndarray] | None,
-        routes: Sequence[np.ndarray] | None,
-    ) -> None:
-        self.tokens, self.logps, self.kept, self.routes = tokens, logps, kept, routes
+    tokens: np.ndarray  # int64 [steps, rows]
+    logps: np.ndarray  # float32 [steps, rows]
+    kept: tuple[np.ndarray, np.ndarray] | None  # ids [steps, rows, widest], sizes [steps, rows]
+    routes: Sequence[np.ndarray] | None  # of each row, expert ids [tokens that ran, layers, topk]
 
 
 class Rows:
@@ -37,7 +33,7 @@ class Rows:
         self.tokens = np.zeros((count, longest), np.int64)
         self.logps = np.zeros((count, longest), np.float32)
         self.versions = np.zeros((count, longest), np.int64)
-        self.sizes = [0] * count
+        self.sizes = np.zeros(count, int)
         self.finish = ["abort"] * count
         self.kept: list[list[np.ndarray]] | None = [[] for _ in range(count)] if kept else None
         self.routes: list[list[np.ndarray]] = [[] for _ in prompts]
@@ -47,30 +43,41 @@ class Rows:
     def note(self, look: Look, version: int) -> None:
         """Add what was sampled to the rows that run, up to their end token."""
         start, steps = self.length, len(look.tokens)
-        ends = np.isin(look.tokens, self.eos)
-        for row, place in list(self.places.items()):
-            found = np.flatnonzero(ends[:, place])
-            count = int(found[0]) + 1 if len(found) else steps
-            part = slice(start, start + count)
-            self.tokens[row, part] = look.tokens[:count, place]
-            self.logps[row, part] = look.logps[:count, place]
-            self.versions[row, part] = version
-            self.sizes[row] = start + count
-            if np.isnan(self.logps[row, part]).any():
-                raise ContractError("engine-logits", "the engine's logits are not finite")
-            if self.kept is not None:
-                ids, counts = look.kept
-                self.kept[row] += [ids[i, place, : counts[i, place]].copy() for i in range(count)]
-            if look.routes is not None:
-                # the first look is of the padded prompts; later, what ran for a token is the
-                # token before it
-                ran = look.routes[place]
-                ran = ran[:count] if self.routes[row] else ran[-self.prompts[row] :]
-                self.routes[row].append(ran.copy())
-            if len(found) or start + steps == self.longest:
-                self.finish[row] = "stop" if len(found) else "length"
-                del self.places[row]
+        part = slice(start, start + steps)
+        rows, places = (np.fromiter(x, int) for x in (self.places, self.places.values()))
+        tokens, logps = look.tokens[:, places].T, look.logps[:, places].T
+        ends = np.isin(tokens, self.eos)
+        ended = ends.any(axis=1)
+        counts = np.where(ended, ends.argmax(axis=1) + 1, steps)
+        if np.isnan(logps[np.arange(steps) < counts[:, None]]).any():
+            raise ContractError("engine-logits", "the engine's logits are not finite")
+        # what stands after an end token is beyond the row's size, and nobody reads it
+        self.tokens[rows, part], self.logps[rows, part] = tokens, logps
+        self.versions[rows, part] = version
+        self.sizes[rows] = start + counts
+        if look.kept is not None or look.routes is not None:
+            for row, place, count in zip(rows, places, counts, strict=True):
+                self._note_lists(look, int(row), int(place), int(count))
+        for row in rows[ended]:
+            self.finish[row] = "stop"
+            del self.places[row]
         self.length += steps
+        if self.length == self.longest:
+            for row in self.places:
+                self.finish[row] = "length"
+            self.places.clear()
+
+    def _note_lists(self, look: Look, row: int, place: int, count: int) -> None:
+        """Add the kept sets and expert ids of one row, where they were asked for."""
+        if look.kept is not None:
+            ids, sizes = look.kept
+            self.kept[row] += [ids[i, place, : sizes[i, place]].copy() for i in range(count)]
+        if look.routes is not None:
+            # the first look is of the padded prompts; later, what ran for a token is the token
+            # before it
+            ran = look.routes[place]
+            ran = ran[:count] if self.routes[row] else ran[-self.prompts[row] :]
+            self.routes[row].append(ran.copy())
 
     def compact(self, count: int) -> list[int]:
         """Put the running rows first; gives the present place of each of `count` places."""
