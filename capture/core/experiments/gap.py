@@ -10,7 +10,8 @@ are published before every measurement, so both sides have the same ones up to t
 Cases: `head/neither`, `head/trainer`, `head/engine`, `head/both`; `top_p/full` and `top_k/full`
 (the engine's numbers over the whole vocabulary, as without replay), `.../mismatch` (what the tokens
 were really drawn from, against the trainer's whole vocabulary) and `.../replay` (both over the kept
-set); `exact`. `cost/...` has the seconds of generating the same responses.
+set); `exact` with `exact/plain`, the ordinary engine on the same few prompts. `cost/...` has the
+seconds of generating.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Gap:
         }
         self._version = 0
 
-    def _settings(self, **engine: Any) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         args = self.args
         rows = args.prompts * args.samples
         return {
@@ -65,13 +66,24 @@ class Gap:
                 "num_rollout": max(args.marks) + 1,
                 "max_new_tokens": args.new,
             },
-            "engine": {"dtype": args.dtype, "device": args.device, "batch_size": rows,
-                       **engine},
+            "engine": {"dtype": args.dtype, "device": args.device, "batch_size": rows},
             "optimizer": {"lr": args.lr},
             "batch": {"global_batch_size": rows, "pack_tokens": args.pack},
             # in bfloat16 two packings differ by more than the default allows
             "scoring": {"tolerance": 1.0, "compare_interval": 1000, "max_mean_drift": 0.0},
         }  # fmt: skip
+
+    def _exact_settings(self) -> dict[str, Any]:
+        """The exact setting: every document of trainer and engine in a row of one size."""
+        args, own = self.args, self._settings()
+        rows = args.exact_prompts * args.samples
+        longest = max(len(prompt.tokens) for prompt in self.task.train) + args.new
+        row = -(-longest // 32) * 32
+        own["rollout"] |= {"rollout_batch_size": args.exact_prompts}
+        own["engine"] |= {"kind": "core", "dtype": "float32"}
+        own["batch"] = {"global_batch_size": rows, "document_tokens": row,
+                        "pack_tokens": row * rows}  # fmt: skip
+        return own
 
     def complete(self, seed: int) -> bool:
         """Whether the file has all of a seed."""
@@ -84,7 +96,7 @@ class Gap:
         actor.init(args.model)
         # engines differ in their head only; both are kept, since a graph holds its head
         served = {head: self._engine(head) for head in (False, True)}
-        exact = None if args.no_exact else self._exact()
+        exact = self._exact() if args.exact_prompts else None
         rng = np.random.default_rng([seed, 77])
         order = rng.permutation(len(self.task.train))
         for step in range(max(args.marks) + 1):
@@ -95,10 +107,8 @@ class Gap:
             if step < max(args.marks):
                 self._train(actor, served[False], prompts, seed, step)
         self.lines.add({"seconds": 0.0}, seed=seed, step=max(args.marks), case="done")
-        for engine in (*served.values(), exact):
-            if engine is not None:
-                engine.close()
-        actor.close()
+        for part in (*served.values(), *(exact or ()), actor):
+            part.close()
         setting.free(args.device)
 
     # -- one mark --------------------------------------------------------------------------------
@@ -139,11 +149,20 @@ class Gap:
                 without = [dataclasses.replace(sample, kept=None) for sample in kept]
                 add(f"{name}/mismatch", {**self._gap(actor, without), **sizes})
                 add(f"{name}/replay", {**self._gap(actor, kept), **sizes})
-        if exact is not None and not done("exact"):
-            self._publish(actor, exact)
-            own, seconds = self._generate(actor, exact, prompts, seed, step)
-            add("exact", self._gap(actor, own))
-            add("cost/exact", _cost(own, seconds))
+        if exact is None or done("cost/exact"):
+            return
+        few = prompts[: self.args.exact_prompts]
+        trainer, engine = exact
+        # the same weights as the trainer's, and the engine's come from there
+        trainer._backend.load_hf(trainer.module, trainer.hf_config, dict(actor.export()))
+        self._publish(trainer, engine)
+        own, seconds = self._generate(trainer, engine, few, seed, step)
+        add("exact", self._gap(trainer, own))
+        add("cost/exact", _cost(own, seconds))
+        self._generate(actor, served[False], few, seed, step)  # a new shape sets things up
+        plain, seconds = self._generate(actor, served[False], few, seed, step)
+        add("exact/plain", self._gap(actor, plain))
+        add("cost/exact/plain", _cost(plain, seconds))
 
     def _gap(
         self, actor: CoreActor, samples: list[Sample], *, trainer_head: bool = False
@@ -213,11 +232,15 @@ class Gap:
         engine.generate(rows, n=self.args.samples, max_new_tokens=self.args.new)
         return engine
 
-    def _exact(self) -> Any:
-        config = configfile.parse(self._settings(kind="core"))
-        return engines.build(
+    def _exact(self) -> tuple[CoreActor, Any]:
+        """Trainer and engine of the exact setting."""
+        config = configfile.parse(self._exact_settings())
+        trainer = CoreActor(config)
+        trainer.init(self.args.model)
+        engine = engines.build(
             config, self.args.model, eos_id=self.task.eos_id, pad_id=self.task.pad_id
         )
+        return trainer, engine
 
 
 def _cost(samples: list[Sample], seconds: float) -> dict[str, Any]:
@@ -240,7 +263,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--top-p", type=float, default=0.9)
     parser.add_argument("--top-k", type=int, default=50)
     parser.add_argument("--decode", choices=("cache", "graph"), default="graph")
-    parser.add_argument("--no-exact", action="store_true", help="leave the exact engine out")
+    parser.add_argument("--exact-prompts", type=int, default=4,
+                        help="prompts of the exact engine; 0 leaves it out")  # fmt: skip
     args = parser.parse_args(argv)
 
     def body() -> None:

@@ -71,6 +71,27 @@ def cross_entropy(actor: Any, tokens: torch.Tensor, wanted: torch.Tensor) -> dic
     return found
 
 
+def expert_gradients(actor_of: Any) -> dict[int, dict[str, Any]]:
+    """For one and two expert-parallel ranks: gradients as the backward left them, and the result.
+
+    Rank 0's: under two expert-parallel ranks the first half of every layer's experts.
+    """
+    from . import common, moe
+
+    found = {}
+    for degree in (1, 2):
+        actor = actor_of("ddp", source=moe.tiny(), parallel__ep=degree, **moe.MODEL)
+        kept: dict[str, torch.Tensor] = {}
+        actor.on_gradients = lambda _, named, kept=kept: kept.update(
+            {name: weight.grad.detach().clone() for name, weight in named.items()}
+        )
+        (result,) = actor.train(common.collection(6), 0)
+        weights = {name: value.clone() for name, value in actor.export()}
+        found[degree] = {"gradients": kept, "norm": result.gradient_norm, "weights": weights}
+        actor.close()
+    return found
+
+
 def _main(folder: Path) -> None:
     import olmo_core.distributed.parallel as parallel
 
@@ -85,9 +106,11 @@ def _main(folder: Path) -> None:
     collective.start(2)
     rank = collective.rank()
 
-    def actor_of(layout: str, **changes: Any) -> Any:
+    def actor_of(layout: str, source: Any = None, **changes: Any) -> Any:
         parallel._WORLD_MESH = None  # Core builds one mesh a process, and a run has one actor
-        return common.actor_of(parallel__world_size=2, parallel__data_parallel=layout, **changes)
+        return common.actor_of(
+            source, parallel__world_size=2, parallel__data_parallel=layout, **changes
+        )
 
     seen: dict[str, Any] = {"core": {}, "hook": {}}
     actor = actor_of("ddp")
@@ -115,6 +138,7 @@ def _main(folder: Path) -> None:
     seen["saved"] = {name: value.clone() for name, value in actor.export()}
     actor.train(common.collection(1), 1)
     seen["next"] = {name: value.clone() for name, value in actor.export()}
+    seen["expert"] = expert_gradients(actor_of)
     if rank == 0:
         torch.save(seen, folder / "seen.pt")
     collective.stop()
