@@ -578,3 +578,95 @@ def references() -> Figure:
         rows=[{"reference": label, "difference": one.low} for label, one in rows],
         draw=draw,
     )
+
+
+# -- chapter 6, measured on tiny mixtures ----------------------------------------------------------
+
+
+@figure("fig-core-6-experts")
+def expert_gradients() -> Figure:
+    """Raw gradients under two expert-parallel ranks, against one, before and after intake."""
+    name = "expert_gradients"
+    return table(
+        [
+            (
+                "gradient of an expert, two ranks over one",
+                value("factor", name, "factor", 1, unit="times"),
+            ),
+            (
+                "all other gradients, relative difference",
+                value("others", name, "others", 1, exponent=True),
+            ),
+            (
+                "global gradient norm after intake, relative difference",
+                value("norm", name, "norm_gap", 0),
+            ),
+            (
+                "all weights after the step, relative difference",
+                value("weights", name, "weights", 1, exponent=True),
+            ),
+        ]
+    )
+
+
+@figure("fig-core-6-depth")
+def replay_depth() -> Figure:
+    """Share of tokens with another expert set by layer, and the mean gap of both ways."""
+    name = "replay_depth"
+    layers = len(corelab.read(name, "layers"))
+    shares = [
+        value(f"layer_{n}", name, "layers", 1, unit="percent", scale=100, at=n)
+        for n in range(layers)
+    ]
+    gaps = [
+        value("live", name, "live", 4, unit="nats"),
+        value("replay", name, "replay", 4, unit="nats"),
+    ]
+    rows = [
+        {"layer": n, "percent_of_tokens": found.low, "mean_gap_live": gaps[0].low}
+        for n, found in enumerate(shares)
+    ]
+
+    def draw(style: Style) -> Any:
+        labels = [f"layer {n}" for n in range(layers)]
+        return bars(style, labels, shares, ["engine"] * layers, log=False)
+
+    return Figure(
+        shape="Bars that grow from the first layer to the last.",
+        values=[*shares, *gaps],
+        rows=rows,
+        draw=draw,
+    )
+
+
+@figure("fig-core-6-stale")
+def replay_stale() -> Figure:
+    """The gap to an engine with the same weights, with live routing and with older recorded ids."""
+    name = "replay_depth"
+    steps = [int(item) for item in corelab.read(name, "stale")]
+    live = [
+        value(f"live_{s}", name, "stale_live", 3, unit="nats", at=n) for n, s in enumerate(steps)
+    ]
+    old = [
+        value(f"replay_{s}", name, "stale_replay", 3, unit="nats", at=n)
+        for n, s in enumerate(steps)
+    ]
+    moved = [
+        value(f"moved_{s}", name, "stale_moved", 0, unit="percent", scale=100, at=n)
+        for n, s in enumerate(steps)
+    ]
+    rows = [
+        {"steps": step, "live": a.text, "replay": b.text, "moved": c.text}
+        for step, a, b, c in zip(steps, live, old, moved, strict=True)
+    ]
+    return Figure(
+        shape="A table with one row for each age of the recorded ids.",
+        values=[*live, *old, *moved],
+        rows=rows,
+        columns={
+            "steps": "Steps since the ids were recorded",
+            "live": "Gap, live routing",
+            "replay": "Gap, recorded ids",
+            "moved": "Tokens that moved, last layer",
+        },
+    )

@@ -18,10 +18,13 @@ from pydantic.fields import FieldInfo
 
 from capture.core import configtext, contractschema, support
 from capture.core.config import RunConfig
+from capture.core.findings import record
 from capture.core.supportrows import Row
-from scripts.tree import Tree
+from scripts.tree import Tree, toml
 
 LOCK = "capture/core/runtime.lock.json"
+RECORDED = "capture/core/recorded"
+DASH = "\u2013"
 OURS = "a rule of this trainer"
 RUN = "run"  # the fields that stand outside of every section
 _NAME = re.compile(
@@ -240,6 +243,29 @@ def locked_packages(tree: Tree) -> list[list[str]]:
     return rows
 
 
+# -- lab notes -------------------------------------------------------------------------------------
+
+
+def recorded_runs(tree: Tree) -> list[list[str]]:
+    """The recorded runs on a processor: folder, what it is, software, date, commit."""
+    rows = [["folder", "what was run", "software", "date", "commit"]]
+    for path in sorted(tree.root.glob(f"{RECORDED}/*/recorded.toml")):
+        made = toml(tree.text(path.relative_to(tree.root).as_posix()))
+        name = f"`{path.parent.name}`"
+        rows.append([name, made["what"], made["software"], made["date"], f"`{made['commit'][:9]}`"])
+    return rows
+
+
+def findings(tree: Tree) -> list[list[str]]:
+    """The findings: name, what came of the note behind it, stand-ins, and how to run it again."""
+    rows = [["finding", "outcome", "functions with a stand-in", "limits"]]
+    for name in record.stored(tree.root / "capture/core/findings"):
+        found = record.read(name, tree.root / "capture/core/findings")
+        count = str(found.environment.get("stand_ins") or "none")
+        rows.append([f"`{name}`", found.outcome, count, " ".join(found.notes) or DASH])
+    return rows
+
+
 TABLES: dict[str, Callable[[Tree], list[list[str]]]] = {
     "core-support-counts": counts,
     "core-support-accepted": of_state("accepted"),
@@ -252,4 +278,6 @@ TABLES: dict[str, Callable[[Tree], list[list[str]]]] = {
     "core-record-diagnostics": record_of(contractschema.Diagnostics),
     "core-record-update": record_of(contractschema.UpdateSample),
     "core-packages": locked_packages,
+    "core-recorded-runs": recorded_runs,
+    "core-findings": findings,
 }
