@@ -34,6 +34,35 @@ def test_a_coefficient_of_zero_disables_its_loss_exactly(combination):
     near(one.gradients[0] + other.gradients[0], both.gradients[0])
 
 
+def test_a_loss_that_is_off_is_not_computed_even_where_it_would_overflow():
+    forward = random_forward(np.random.default_rng(10), (3, 4), 6, 2)
+    forward.logits[0] *= 1e25
+    for combination in (COMBINATIONS[0], COMBINATIONS[-1]):
+        found = run(Block(6, 2), [forward], settings=settings_of(combination, z_weight=0.0))
+        assert np.isfinite(found.gradients[0]).all()
+        assert torch.isfinite(found.terms.flat()).all()
+        on = run(Block(6, 2), [forward], settings=settings_of(combination))
+        assert not np.isfinite(float(on.terms.z))
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS, ids="-".join)
+def test_cores_own_load_metric_counts_what_ran(combination):
+    forward = random_forward(np.random.default_rng(14), (3, 4), 6, 2)
+    block = Block(6, 2)
+    for recompute in (False, True):
+        found = run(
+            block, [forward], settings=settings_of(combination, replay=True), recompute=recompute
+        )
+        router = block.routed_experts_router
+        ran = np.bincount(forward.ids.reshape(-1), minlength=6)
+        assert router.batch_size_per_expert.tolist() == ran.tolist()
+        assert found.terms.counts[0].tolist() == ran.tolist()
+        metrics = router.compute_metrics()
+        assert float(metrics["load balancing loss"][0]) == pytest.approx(
+            float(found.terms.balancing), rel=1e-6
+        )
+
+
 @pytest.mark.parametrize("combination", COMBINATIONS, ids="-".join)
 def test_the_mean_over_ranks_is_one_process_where_groups_are_documents(combination):
     rng = np.random.default_rng(12)
