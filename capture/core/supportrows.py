@@ -258,12 +258,6 @@ REFUSED_BY_SETTINGS = (
             and config.miles.use_miles_router and not is_moe(config, facts),
             "miles.use_rollout_routing_replay", "miles.use_miles_router"),
         REPLAYING),
-    Row("replay-sglang", "routing replay with an SGLang engine", "refused",
-        "its client does not ask a server for expert ids", REPLAY,
-        _moe(lambda config, _: config.miles.use_rollout_routing_replay
-            and config.miles.use_miles_router and config.engine.kind == "sglang",
-            "miles.use_rollout_routing_replay", "engine.kind"),
-        {**MOE, **REPLAYING, "engine.kind": "sglang", "engine.url": "http://127.0.0.1:30000"}),
     Row("tensor-parallel", "trainer TP above one", "refused",
         "trainer tensor parallelism is rejected", REPLAY, _above_one("tp"), {"parallel.tp": 2}),
     Row("pipeline-parallel", "trainer PP above one", "refused",
