@@ -11,6 +11,7 @@ import torch
 from capture.core import configfile, tasks, tinymodel
 from capture.core.errors import ConfigError
 from capture.core.experiments import gap, packing, replay
+from capture.core.experiments import lines as experiment_lines
 from capture.core.experiments.gapstats import gap as statistics
 from capture.core.experiments.lines import Lines, read, spread
 
@@ -231,3 +232,15 @@ def test_a_spread_is_over_seeds_of_one_case(tmp_path):
     found = {key["case"]: values for key, values in spread(read(lines.path)[1], "v", "seed")}
     assert found == {"a": [0, 1, 2], "b": [10, 11, 12]}
     assert json.loads(lines.path.read_text().splitlines()[0])["experiment"] == "x"
+
+
+def test_a_file_is_shown_as_a_table_and_what_it_lacks_is_one_line(tmp_path, capsys):
+    path = tmp_path / "x.jsonl"
+    lines = Lines(path, "x", {}, {}, quiet=True)
+    for seed in range(3):
+        lines.add({"v": float(seed)}, seed=seed, case="a")
+    assert experiment_lines.main([str(path), "--value=v"]) == 0
+    assert capsys.readouterr().out.split() == "a 1 0 to 2, 3 seeds".split()
+    assert experiment_lines.main([str(path), "--value=w"]) == 2
+    assert experiment_lines.main([str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err.count("\n") == 2

@@ -109,7 +109,6 @@ class Gap:
         self.lines.add({"seconds": 0.0}, seed=seed, step=max(args.marks), case="done")
         for part in (*served.values(), *(exact or ()), actor):
             part.close()
-        setting.free(args.device)
 
     # -- one mark --------------------------------------------------------------------------------
 
@@ -253,9 +252,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = setting.parser("gap", "Measure the gap between engine and trainer.")
     parser.add_argument("--model", type=Path, required=True, help="HF folder")
     parser.add_argument("--task", default="wordproblems", help="module of capture.core.tasks")
-    parser.add_argument("--prompts", type=int, default=16, help="prompts of a collection")
+    parser.add_argument("--prompts", type=int, default=8, help="prompts of a collection")
     parser.add_argument("--samples", type=int, default=8, help="responses a prompt")
-    parser.add_argument("--new", type=int, default=96, help="longest response, in tokens")
+    parser.add_argument("--new", type=int, default=64, help="longest response, in tokens")
     parser.add_argument("--pack", type=int, default=8192, help="tokens of a pack of the trainer")
     parser.add_argument("--marks", type=setting.numbers(0), default=[0, 1, 4, 8],
                         help="optimizer steps before each measurement")  # fmt: skip
@@ -274,6 +273,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for seed in args.seeds:
             if not found.complete(seed):
                 found.measure(seed)
+                setting.free(args.device)
 
     return setting.run("gap", body)
 

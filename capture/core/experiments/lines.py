@@ -7,11 +7,12 @@ that a killed process cut off is removed.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,40 @@ def read(path: Path | str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return found[0], found[1:]
 
 
+def table(lines: list[dict[str, Any]], name: str) -> list[str]:
+    """One line for each key: the mean over seeds of a value, its least and its greatest."""
+    rows = []
+    for key, values in spread(lines, name, "seed"):
+        shown = " ".join(str(value) for value in key.values())
+        mean = sum(values) / len(values)
+        rows.append(
+            f"{shown:<32} {mean:.4g}  {min(values):.4g} to {max(values):.4g}, {len(values)} seeds"
+        )
+    return rows
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m capture.core.experiments.lines FILE`: a value of every measurement, over seeds."""
+    parser = argparse.ArgumentParser(
+        prog="python -m capture.core.experiments.lines",
+        description="Show a value of an experiment's file: mean over seeds, least and greatest.",
+        epilog="Exit codes: 0 shown, 2 no such file or value.",
+    )
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--value", default="mean_abs", help="its name, such as seconds")
+    given = parser.parse_args(argv)
+    try:
+        rows = table(read(given.file)[1], given.value)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if not rows:
+        print(f"{given.file}: no measurement has {given.value}", file=sys.stderr)
+        return 2
+    print("\n".join(rows))
+    return 0
+
+
 def _whole_lines(path: Path) -> list[dict[str, Any]]:
     """The lines of a file; a last one without its end is cut off the file."""
     try:
@@ -118,3 +153,7 @@ def spread(lines: list[dict[str, Any]], name: str, over: str) -> Iterator[tuple[
             groups.setdefault(_key(rest), []).append(line["values"][name])
     for rest, values in groups.items():
         yield json.loads(rest), values
+
+
+if __name__ == "__main__":
+    sys.exit(main())

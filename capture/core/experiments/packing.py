@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--response", type=int, default=80, help="median tokens of a response")
     parser.add_argument("--packs", type=setting.numbers(0), default=[0, 2048, 8192, 16384],
                         help="tokens of a pack; 0: one sample a forward")  # fmt: skip
-    parser.add_argument("--repeats", type=int, default=4, help="timed steps after the first")
+    parser.add_argument("--repeats", type=int, default=3, help="timed steps after the first")
     args = parser.parse_args(argv)
 
     def body() -> None:

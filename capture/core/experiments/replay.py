@@ -75,7 +75,6 @@ def random_moe(args: argparse.Namespace, seed: int) -> tuple[Any, Any]:
                 # normal in float32, then rounded: trainer and engine start from the same numbers
                 draw = torch.empty(weight.shape, device=weight.device)
                 weight.copy_(draw.normal_(0, args.std, generator=generator))
-    model.config._attn_implementation = "sdpa"
     return config, model
 
 
