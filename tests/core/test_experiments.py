@@ -240,7 +240,7 @@ def test_a_file_is_shown_as_a_table_and_what_it_lacks_is_one_line(tmp_path, caps
     for seed in range(3):
         lines.add({"v": float(seed)}, seed=seed, case="a")
     assert experiment_lines.main([str(path), "--value=v"]) == 0
-    assert capsys.readouterr().out.split() == "a 1 0 to 2, 3 seeds".split()
+    assert capsys.readouterr().out.split() == ["a", "1", "0", "to", "2,", "3", "seeds"]
     assert experiment_lines.main([str(path), "--value=w"]) == 2
     assert experiment_lines.main([str(tmp_path / "none")]) == 2
     assert capsys.readouterr().err.count("\n") == 2
