@@ -93,7 +93,7 @@ class Rows:
                 self.logps[row, :size].copy(),
                 self.versions[row, :size].copy(),
                 self.finish[row],
-                expert_ids=of_response(self.routes[row], self.prompts[row] + size),
+                expert_ids=of_response(self.routes[row]),
                 kept=None if self.kept is None else KeptSets.of(self.kept[row]),
             )
             for row, size in enumerate(self.sizes)

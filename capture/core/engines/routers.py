@@ -50,10 +50,10 @@ class ExpertIds:
         return ids.view(rows, -1, self.layers, self.topk)
 
 
-def of_response(parts: list[np.ndarray], tokens: int) -> np.ndarray | None:
-    """int32 [tokens - 1, layers, topk] of a row from the ids of its prompt and of each step.
+def of_response(parts: list[np.ndarray]) -> np.ndarray | None:
+    """int32 [T - 1, layers, topk] of a row of T tokens, from the ids of its prompt and each step.
 
-    tokens: prompt and response. None where the prompt was never read. The last token of a response
-    is sampled and not run; of a response that was ended before its first, the prompt's is left out.
+    A step runs the token before the one it samples, so the last one has none. None where nothing
+    was recorded.
     """
-    return np.concatenate(parts)[: tokens - 1] if parts else None
+    return np.concatenate(parts) if parts else None

@@ -233,7 +233,7 @@ class _Batch:
                 np.asarray(self.logps[i], dtype=np.float32),
                 np.asarray(self.versions[i], dtype=np.int64),
                 self.finish[i],
-                expert_ids=of_response(self.routes[i], self.lengths[i] + len(self.tokens[i])),
+                expert_ids=of_response(self.routes[i]),
                 kept=KeptSets.of(self.kept[i]) if settings["kept_sets"] else None,
             )
             for i in range(len(self.tokens))
