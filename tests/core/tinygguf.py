@@ -23,7 +23,11 @@ def texts() -> list[str]:
     letters = {byte: chr(byte) for byte in printable}
     others = [byte for byte in range(256) if byte not in letters]
     letters |= {byte: chr(256 + i) for i, byte in enumerate(others)}
-    return [*SPECIAL, *(letters[byte] for byte in range(256)), *(m.replace(" ", "") for m in MERGES)]
+    return [
+        *SPECIAL,
+        *(letters[byte] for byte in range(256)),
+        *(m.replace(" ", "") for m in MERGES),
+    ]
 
 
 def weights(seed: int = 0) -> dict[str, np.ndarray]:
