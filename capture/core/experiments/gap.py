@@ -65,6 +65,7 @@ class Gap:
                 "n_samples_per_prompt": args.samples,
                 "num_rollout": max(args.marks) + 1,
                 "max_new_tokens": args.new,
+                "temperature": args.temperature,
             },
             "engine": {"dtype": args.dtype, "device": args.device, "batch_size": rows},
             "optimizer": {"lr": args.lr},
@@ -184,7 +185,12 @@ class Gap:
         made, seconds = setting.timed(
             self.args.device,
             lambda: engine.generate(
-                rows, n=self.args.samples, max_new_tokens=self.args.new, seed=seeds, **how
+                rows,
+                n=self.args.samples,
+                max_new_tokens=self.args.new,
+                temperature=self.args.temperature,
+                seed=seeds,
+                **how,
             ),
         )
         rewards = [
@@ -259,6 +265,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--marks", type=setting.numbers(0), default=[0, 1, 4, 8],
                         help="optimizer steps before each measurement")  # fmt: skip
     parser.add_argument("--lr", type=float, default=1e-5)
+    parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--top-p", type=float, default=0.9)
     parser.add_argument("--top-k", type=int, default=50)
     parser.add_argument("--decode", choices=("cache", "graph"), default="graph")
