@@ -45,7 +45,7 @@ def core_imports():
 def overridden():
     """`module:Class.method` of each Core method that a subclass here overrides."""
     found = set()
-    for name in ("hook", "docmask"):
+    for name in ("hook", "docmask", "router"):
         module = importlib.import_module(f"capture.core.{name}")
         for kind in vars(module).values():
             if isinstance(kind, type) and kind.__module__ == module.__name__:

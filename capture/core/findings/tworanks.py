@@ -93,7 +93,7 @@ def expert_gradients(actor_of: Any) -> dict[int, dict[str, Any]]:
 
 
 def _main(folder: Path) -> None:
-    import olmo_core.distributed.parallel as parallel
+    from olmo_core.distributed import parallel
 
     from .. import collective
     from ..hook import PackWork, StepContext
