@@ -4,10 +4,11 @@ import re
 
 import pytest
 
-from capture.core import config, support
+from capture.core import config, support, verify
+from figures import corelab
 from scripts import coresettings, coretables, coreverbs, outputs
 from scripts.chapters import parse
-from scripts.tree import ROOT, Tree
+from scripts.tree import ROOT, Tree, toml
 
 TREE = Tree(ROOT)
 MANUAL = "manuals/olmo-core-trainer"
@@ -116,3 +117,43 @@ def test_a_verb_prints_for_an_output_what_it_prints_for_a_reader():
 )
 def test_a_setting_of_the_trainer_is_read_from_its_defaults_or_an_example(setting, number):
     assert coresettings.value(TREE, coresettings.SETTING.fullmatch(setting)) == number
+
+
+@pytest.mark.parametrize("name", corelab.RUNS)
+def test_a_recorded_run_has_whole_records_and_commands_that_parse(name):
+    folder = ROOT / str(corelab.RECORDED) / name
+    files = sorted(folder.glob("training_contract_rank*.jsonl.xz"))
+    report = verify.verify(files)
+    assert files
+    assert report.records
+    assert report.problems == []
+    for command in toml((folder / "recorded.toml").read_text())["commands"]:
+        words = command.split()
+        assert coreverbs.problem(words[words.index("capture.core") + 1 :]) is None
+
+
+def test_every_recorded_folder_is_known_to_the_figures():
+    folders = {path.parent.name for path in ROOT.glob(f"{corelab.RECORDED}/*/recorded.toml")}
+    assert folders == set(corelab.RUNS)
+
+
+def test_a_time_of_a_processor_is_no_value():
+    with pytest.raises(corelab.EvidenceError, match="time of a processor"):
+        corelab.value("share", "scoring_cost", "share", 2)
+    with pytest.raises(corelab.EvidenceError, match="time of a processor"):
+        corelab.logged("mechanics", "perf/step_time")
+
+
+def test_a_value_that_no_record_has_is_named():
+    with pytest.raises(corelab.EvidenceError, match=r"fp32_head\.json: no value 'nothing'"):
+        corelab.value("x", "fp32_head", "nothing", 1)
+    with pytest.raises(corelab.EvidenceError, match="is True, no number"):
+        corelab.value("x", "fp32_head", "same_backward", 1)
+
+
+def test_a_mixture_on_a_processor_says_its_stand_ins():
+    assert (
+        "CPU stand-ins for 6 functions"
+        in corelab.Recording("core-cpu/moe_import").setup["software"]
+    )
+    assert "stand-ins" not in corelab.Recording("core-cpu/fp32_head").setup["software"]
