@@ -375,12 +375,14 @@ class Run:
 
 
 def run(run_id: str) -> Any:
-    """The stored run 'LAB/RUN', or the recording 'core-cpu/NAME' of the OLMo-core trainer."""
+    """The stored run or measurement 'LAB/NAME', or the recording 'core-cpu/NAME' of the trainer."""
     if run_id.startswith(f"{CORE_LAB}/"):
         from figures.corelab import Recording
 
         return Recording(run_id)
-    return Run(run_id)
+    from figures import corerecords
+
+    return corerecords.Measurement(run_id) if corerecords.is_record(run_id) else Run(run_id)
 
 
 def run_ids(lab: str) -> list[str]:

@@ -2,7 +2,8 @@
 
 `capture/gpu/EVIDENCE.sha256` lists every stored file but the computed summaries. A file that
 changed, is missing or is not listed is an error. Then every run.toml is derived again from its log
-and from lab.toml (scripts/evidence_records.py).
+and from lab.toml (scripts/evidence_records.py), and every record.toml held against its files
+(scripts/core_records.py).
 
 `--write` makes the list anew from the files that are there; `store` adds what it stores by itself.
 Exit codes: 0 fine, 1 something is wrong, 2 bad usage, 3 inspected nothing.
@@ -15,7 +16,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from scripts import evidence_records
+from scripts import core_records, evidence_records
 from scripts.report import Report
 from scripts.tree import ROOT, Tree, tracked_files
 
@@ -72,6 +73,7 @@ def check(root: Path = ROOT, overlay: Mapping[str, bytes] | None = None) -> Repo
     report = Report()
     check_list(tree, report)
     report.merge(evidence_records.check(tree))
+    report.merge(core_records.check(tree))
     report.unchecked.append(
         "truth of the evidence: a checksum shows that a file changed after it was listed, "
         "not that it was right then"

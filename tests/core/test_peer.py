@@ -129,8 +129,8 @@ def entry(name, speed, *, phase="first", status=0):
 
 def test_the_fastest_candidate_is_one_that_ended_well():
     tried = [entry("static", 9.0, status=1), entry("plain64", 2.0), entry("continuous", 3.0)]
-    assert compare.fastest(tried) == "continuous"
-    assert compare.fastest(tried[:1]) is None
+    assert rows.fastest(tried) == "continuous"
+    assert rows.fastest(tried[:1]) is None
 
 
 def test_ratios_are_of_means_over_repeats_without_candidates_and_failures():
@@ -140,7 +140,7 @@ def test_ratios_are_of_means_over_repeats_without_candidates_and_failures():
         entry("plain64", 6.0, phase="second"), entry("core", 12.0, phase="second"),
         entry("default", 99.0, phase="second", status="time is up"),
     ]  # fmt: skip
-    found = compare.compared(entries, 3)
+    found = rows.compared(entries, 3)
     assert found["times_as_many_samples"] == {"default": 5.5, "plain64": 2.2}
     assert found["sides"]["core"]["runs"] == 2
     assert found["sides"]["core"]["peak_allocated"] == 5

@@ -92,52 +92,6 @@ def line(entry: dict[str, Any]) -> str:
     )
 
 
-def fastest(entries: Sequence[dict[str, Any]]) -> str | None:
-    """The configuration of the candidate with the most samples a second, if any ended well."""
-    good = [e for e in entries if e["status"] == 0 and "samples_per_second" in e]
-    if not good:
-        return None
-    return max(good, key=lambda e: e["samples_per_second"])["configuration"]
-
-
-def compared(entries: Sequence[dict[str, Any]], warmup: int) -> dict[str, Any]:
-    """The summary: means over the repeats of each configuration, and the ratios."""
-    sides: dict[str, dict[str, Any]] = {}
-    for name in dict.fromkeys(e["configuration"] for e in entries if e["phase"] != "try"):
-        own = [
-            e
-            for e in entries
-            if e["configuration"] == name and e["phase"] != "try" and e["status"] == 0
-        ]
-        if not own:
-            continue
-        sides[name] = {
-            "runs": len(own),
-            **{
-                key: sum(e[key] for e in own) / len(own)
-                for key in ("samples_per_second", "step_seconds_median", "reward_first",
-                            "reward_last", "response_length", "response_tokens_per_second")
-            },
-            **{
-                key: max(e[key] for e in own)
-                for key in ("peak_allocated", "peak_reserved")
-                if all(key in e for e in own)
-            },
-        }  # fmt: skip
-    ours = sides.get("core")
-    ratios = {
-        name: ours["samples_per_second"] / side["samples_per_second"]
-        for name, side in sides.items()
-        if ours and name != "core"
-    }
-    return {
-        "warmup_steps": warmup,
-        "sides": sides,
-        "times_as_many_samples": ratios,
-        "runs": entries,
-    }
-
-
 def main(argv: Sequence[str]) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m capture.core.peer.compare")
@@ -165,7 +119,7 @@ def main(argv: Sequence[str]) -> int:
             print(f"try      {name:<18} left out: no time", flush=True)
             continue
         tried.append(runs.run(name, steps=given.try_steps, phase="try", warmup=1))
-    best = fastest(tried)
+    best = rows.fastest(tried)
     order = ["core", "default", *([best] if best else [])]
     first = {
         name: runs.run(name, steps=given.steps, phase="first", warmup=given.warmup)
@@ -174,7 +128,7 @@ def main(argv: Sequence[str]) -> int:
     for name in reversed(order):
         if runs.left() > 1.1 * first[name]["process_seconds"]:
             runs.run(name, steps=given.steps, phase="second", warmup=given.warmup)
-    found = compared(runs.found, given.warmup)
+    found = rows.compared(runs.found, given.warmup)
     (runs.folder / "summary.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     print(json.dumps(found["times_as_many_samples"]))
     return 0 if all(first[name]["status"] == 0 for name in ("core", "default")) else 1

@@ -112,3 +112,49 @@ def summary(rows: Sequence[dict[str, Any]], warmup: int = WARMUP) -> dict[str, A
         if values:
             found[peak] = max(values)
     return found
+
+
+def fastest(entries: Sequence[dict[str, Any]]) -> str | None:
+    """The configuration of the candidate with the most samples a second, if any ended well."""
+    good = [e for e in entries if e["status"] == 0 and "samples_per_second" in e]
+    if not good:
+        return None
+    return max(good, key=lambda e: e["samples_per_second"])["configuration"]
+
+
+def compared(entries: Sequence[dict[str, Any]], warmup: int) -> dict[str, Any]:
+    """The summary: means over the repeats of each configuration, and the ratios."""
+    sides: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys(e["configuration"] for e in entries if e["phase"] != "try"):
+        own = [
+            e
+            for e in entries
+            if e["configuration"] == name and e["phase"] != "try" and e["status"] == 0
+        ]
+        if not own:
+            continue
+        sides[name] = {
+            "runs": len(own),
+            **{
+                key: sum(e[key] for e in own) / len(own)
+                for key in ("samples_per_second", "step_seconds_median", "reward_first",
+                            "reward_last", "response_length", "response_tokens_per_second")
+            },
+            **{
+                key: max(e[key] for e in own)
+                for key in ("peak_allocated", "peak_reserved")
+                if all(key in e for e in own)
+            },
+        }  # fmt: skip
+    ours = sides.get("core")
+    ratios = {
+        name: ours["samples_per_second"] / side["samples_per_second"]
+        for name, side in sides.items()
+        if ours and name != "core"
+    }
+    return {
+        "warmup_steps": warmup,
+        "sides": sides,
+        "times_as_many_samples": ratios,
+        "runs": entries,
+    }
