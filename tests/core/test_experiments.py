@@ -58,7 +58,7 @@ def test_every_case_is_measured_at_every_mark(gaps):
     found = by_key(gaps, "step", "case")
     heads = {f"head/{name}" for name in gap.HEADS}
     cuts = {f"{one}/{way}" for one in ("top_p", "top_k") for way in ("full", "mismatch", "replay")}
-    wanted = heads | cuts | {"exact", "exact/plain"}
+    wanted = heads | cuts | {"exact", "exact/packed", "exact/plain"}
     for step in (0, 2):
         assert {case for at, case in found if at == step} >= wanted
     assert all(values["tokens"] > 0 for (_, case), values in found.items() if case in wanted)

@@ -10,8 +10,8 @@ are published before every measurement, so both sides have the same ones up to t
 Cases: `head/neither`, `head/trainer`, `head/engine`, `head/both`; `top_p/full` and `top_k/full`
 (the engine's numbers over the whole vocabulary, as without replay), `.../mismatch` (what the tokens
 were really drawn from, against the trainer's whole vocabulary) and `.../replay` (both over the kept
-set); `exact` with `exact/plain`, the ordinary engine on the same few prompts. `cost/...` has the
-seconds of generating.
+set); `exact` with `exact/packed`, the same responses scored in ordinary packs, and `exact/plain`,
+the ordinary engine on the same few prompts. `cost/...` has the seconds of generating.
 """
 
 from __future__ import annotations
@@ -158,6 +158,7 @@ class Gap:
         self._publish(trainer, engine)
         own, seconds = self._generate(trainer, engine, few, seed, step)
         add("exact", self._gap(trainer, own))
+        add("exact/packed", self._gap(actor, own))
         add("cost/exact", _cost(own, seconds))
         self._generate(actor, served[False], few, seed, step)  # a new shape sets things up
         plain, seconds = self._generate(actor, served[False], few, seed, step)

@@ -27,13 +27,17 @@ def measure(name: str) -> Finding:
 
     import torch
 
+    from .. import collective
     from .common import environment
 
     torch.set_num_threads(1)  # threads cost more than they save on tensors this small
     module = importlib.import_module(f"{__package__}.{name}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a warning of PyTorch's is no result
-        found = module.measure()
+        try:
+            found = module.measure()
+        finally:
+            collective.stop_alone()  # Core's MoE train module makes a process group of one
     return replace(found, name=name, environment={**environment(), **found.environment})
 
 
