@@ -13,8 +13,8 @@ OUT=${OUT:-$WORK}
 export PYTHONPATH=$WORK/site TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 PYTHONUNBUFFERED=1 TZ=UTC
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-8}
 FOUND=$WORK/out
-MODEL=build/smollm2
-RUN_FILE=capture/core/examples/gpu.toml
+MODEL=${MODEL:-build/smollm2}
+RUN_FILE=${RUN_FILE:-capture/core/examples/gpu.toml}
 mkdir -p "$FOUND" "$WORK/model"
 
 # Core imports cached_path, which needs two cloud libraries; paths here are all local.
@@ -91,7 +91,7 @@ stage() {
     stash0) stash 0 ;;
     stash1) stash 1 ;;
     model) model ;;
-    heads) experiment fp32_head ;;
+    heads) experiment fp32_head --seeds 0 ;;
     replay) experiment replay ;;
     gap) experiment gap --model $MODEL ;;
     packing) experiment packing --model $MODEL ;;
