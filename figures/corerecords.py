@@ -81,7 +81,7 @@ class Measurement:
         if timing and self.shared:
             raise EvidenceError(f"{path}: the GPU was shared, so no time of it is a result")
         found = _lines(str(path), evidence.read(path))
-        evidence.record(Access(self.id, file, steps=len(found), timing=timing))
+        evidence.record(Access(self.id, file, timing=timing))
         return [dict(row) for row in found]
 
 

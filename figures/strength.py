@@ -143,7 +143,7 @@ def of(accesses: Sequence[Access], only: Iterable[str] | None = None) -> Strengt
 
 def _count_seeds(runs: Sequence[evidence.Run], published: Sequence[str]) -> int | None:
     """Different seeds of all runs, None when the source of one does not give its seed."""
-    if any(not run.on_gpu for run in runs):
+    if any(not run.on_gpu or "record" in run.toml for run in runs):
         return None  # what the seeds of a recording are for differs from one to the next
     seeds = {_seed(run) for run in runs}
     for run_id in published:

@@ -12,7 +12,8 @@ import pytest
 
 from capture.core.peer import rows
 from capture.core.runlog import RunLog
-from figures import corerecords, evidence
+from figures import corerecords, evidence, registry
+from figures.sources import measured
 from scripts import core_records, evidence_records
 from scripts.tree import Tree
 
@@ -231,6 +232,23 @@ def test_figures_read_it_and_the_read_is_noted(stored):
             False,
         )
     assert [(r.run, r.what, r.timing) for r in reads] == [(f"{LAB}/gap", "gap.jsonl", True)]
+
+
+def test_a_figure_of_lines_counts_neither_them_nor_one_seed(stored):
+    """Lines are no steps, and an experiment has its seeds inside its file."""
+
+    def make():
+        evidence.run(f"{LAB}/gap").lines("gap.jsonl")
+        value = measured("gap", 0.5, "nats", 1, what="gap", runs=[f"{LAB}/gap"])
+        columns = {"gap": "Gap"}
+        return registry.Figure(shape="", values=[value], rows=[{"gap": 0.5}], columns=columns)
+
+    with evidence.use_root(stored):
+        with evidence.recording() as reads:
+            made = make()
+        figure = registry.BuiltFigure("fig-x", made, reads)
+        assert figure.strength_text == "1 run"
+        assert figure.recompute == "make check-claims"
 
 
 def test_no_time_is_read_where_the_gpu_was_shared(stored):
