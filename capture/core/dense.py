@@ -57,7 +57,7 @@ def read_hf(folder: Path | str) -> tuple[Any, dict[str, torch.Tensor]]:
         raise CheckpointError(f"{folder}: no config.json")
     try:
         config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
-    except (OSError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:
         first = str(error).strip().split("\n")[0]
         raise CheckpointError(f"{folder / 'config.json'}: cannot be read: {first}") from None
     files = sorted(folder.glob("*.safetensors"))

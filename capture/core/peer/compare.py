@@ -24,6 +24,8 @@ from .trl_grpo import CONFIGURATIONS
 
 SPARE = 5.0
 """Seconds kept for writing the summary."""
+LONGEST_TRY = 90.0
+"""Seconds that a candidate may take with its start."""
 TAIL = 2000  # characters of a failed run's output that are kept
 
 
@@ -40,8 +42,10 @@ class Runs:
         """Seconds until all must have ended."""
         return self.until - time.monotonic()
 
-    def run(self, configuration: str, *, steps: int, phase: str, warmup: int) -> dict[str, Any]:
-        """One run; its entry of the summary."""
+    def run(
+        self, configuration: str, *, steps: int, phase: str, warmup: int, most: float = 1e9
+    ) -> dict[str, Any]:
+        """One run of at most so many seconds; its entry of the summary."""
         given = self.given
         name = f"{phase}-{configuration}"
         out = self.folder / f"{name}.jsonl"
@@ -60,7 +64,7 @@ class Runs:
             with log.open("wb") as stream:
                 done = subprocess.run(
                     command, stdout=stream, stderr=subprocess.STDOUT, check=False,
-                    timeout=max(self.left(), 1.0),
+                    timeout=max(min(self.left(), most), 1.0),
                 )  # fmt: skip
             entry["status"] = done.returncode
         except subprocess.TimeoutExpired:
@@ -118,7 +122,7 @@ def main(argv: Sequence[str]) -> int:
         if runs.left() < given.seconds - share:
             print(f"try      {name:<18} left out: no time", flush=True)
             continue
-        tried.append(runs.run(name, steps=given.try_steps, phase="try", warmup=1))
+        tried.append(runs.run(name, steps=given.try_steps, phase="try", warmup=1, most=LONGEST_TRY))
     best = rows.fastest(tried)
     order = ["core", "default", *([best] if best else [])]
     first = {

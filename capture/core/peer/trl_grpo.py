@@ -28,31 +28,27 @@ from .rows import Device, Writer
 
 DEFAULT_BATCH = 8  # TRL's, and transformers', per_device_train_batch_size
 
-#: name -> (samples of a forward, changes of GRPOConfig, how its numerics differ)
+_BFLOAT16 = "the weights that are trained are bfloat16, not float32"
+_PLAIN = {"gradient_checkpointing": False}
+_BFLOAT16_WEIGHTS = {**_PLAIN, "model_init_kwargs": {"dtype": "bfloat16"}}
+_CONTINUOUS = {**_PLAIN, "use_transformers_continuous_batching": True}
+
+#: name -> (samples of a forward, changes of GRPOConfig, how its numerics differ); candidates are
+#: tried in this order. Continuous batching casts the weights to bfloat16 for good, and
+#: a static cache holds the weights' dtype, so it fails under autocast of float32 weights.
 CONFIGURATIONS: dict[str, tuple[int, dict[str, Any], str]] = {
     "default": (DEFAULT_BATCH, {}, ""),
-    "plain64": (64, {"gradient_checkpointing": False}, ""),
-    "plain256": (256, {"gradient_checkpointing": False}, ""),
-    "static": (
-        64,
-        {"gradient_checkpointing": False, "cache_implementation": "static"},
-        "",
-    ),
-    "continuous": (
-        64,
-        {"gradient_checkpointing": False, "use_transformers_continuous_batching": True},
-        "continuous batching casts the weights to bfloat16 for good, so the masters are bfloat16",
-    ),
+    "plain256": (256, _PLAIN, ""),
     "continuous-graphs": (
-        64,
-        {
-            "gradient_checkpointing": False,
-            "use_transformers_continuous_batching": True,
-            "transformers_continuous_batching_config": {"use_cuda_graph": True},
-        },
-        "continuous batching casts the weights to bfloat16 for good, so the masters are bfloat16",
+        256,
+        {**_CONTINUOUS, "transformers_continuous_batching_config": {"use_cuda_graph": True}},
+        _BFLOAT16,
     ),
-    "compiled": (64, {"gradient_checkpointing": False, "torch_compile": True}, ""),
+    "bfloat16": (256, _BFLOAT16_WEIGHTS, _BFLOAT16),
+    "static": (256, {**_BFLOAT16_WEIGHTS, "cache_implementation": "static"}, _BFLOAT16),
+    "continuous": (256, _CONTINUOUS, _BFLOAT16),
+    "plain64": (64, _PLAIN, ""),
+    "compiled": (256, {**_PLAIN, "torch_compile": True}, ""),
 }
 
 
@@ -89,43 +85,44 @@ def training_arguments(config: RunConfig, name: str, folder: str) -> Any:
     forward, changes, _ = CONFIGURATIONS[name]
     rollout, optimizer, objective = config.rollout, config.optimizer, config.objective
     samples = config.samples_per_collection
+    forward = min(forward, samples)
     if samples % forward:
         raise RefusedError(f"{samples} samples a step are no multiple of {forward}", "peer")
-    return GRPOConfig(
-        output_dir=folder,
-        report_to="none",
-        save_strategy="no",
-        logging_steps=1,
-        disable_tqdm=True,
-        use_cpu=config.model.device == "cpu",
-        seed=config.seed,
-        max_steps=rollout.num_rollout,
-        shuffle_dataset=False,
-        bf16=config.model.dtype == "bfloat16",
-        model_init_kwargs={"dtype": "float32", "attn_implementation": "sdpa"},
-        per_device_train_batch_size=forward,
-        gradient_accumulation_steps=samples // forward,
-        num_generations=rollout.n_samples_per_prompt,
-        max_completion_length=rollout.max_new_tokens,
-        temperature=rollout.temperature,
-        top_p=rollout.top_p,
-        top_k=max(rollout.top_k, 0),
-        num_iterations=1,
-        beta=0.0,
-        epsilon=objective.eps_clip,
-        epsilon_high=objective.eps_clip_high or objective.eps_clip,
-        loss_type="dapo" if objective.reduction == "token" else "grpo",
-        scale_rewards="group" if objective.normalize_std else "none",
-        learning_rate=optimizer.lr,
-        lr_scheduler_type="constant_with_warmup" if config.schedule.warmup_steps else "constant",
-        warmup_steps=config.schedule.warmup_steps,
-        adam_beta1=optimizer.beta1,
-        adam_beta2=optimizer.beta2,
-        adam_epsilon=optimizer.eps,
-        weight_decay=optimizer.weight_decay,
-        max_grad_norm=optimizer.max_grad_norm,
-        **changes,
-    )
+    settings: dict[str, Any] = {
+        "output_dir": folder,
+        "report_to": "none",
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "disable_tqdm": True,
+        "use_cpu": config.model.device == "cpu",
+        "seed": config.seed,
+        "max_steps": rollout.num_rollout,
+        "shuffle_dataset": False,
+        "bf16": config.model.dtype == "bfloat16",
+        "model_init_kwargs": {"dtype": "float32"},
+        "per_device_train_batch_size": forward,
+        "gradient_accumulation_steps": samples // forward,
+        "num_generations": rollout.n_samples_per_prompt,
+        "max_completion_length": rollout.max_new_tokens,
+        "temperature": rollout.temperature,
+        "top_p": rollout.top_p,
+        "top_k": max(rollout.top_k, 0),
+        "num_iterations": 1,
+        "beta": 0.0,
+        "epsilon": objective.eps_clip,
+        "epsilon_high": objective.eps_clip_high or objective.eps_clip,
+        "loss_type": "dapo" if objective.reduction == "token" else "grpo",
+        "scale_rewards": "group" if objective.normalize_std else "none",
+        "learning_rate": optimizer.lr,
+        "lr_scheduler_type": "constant_with_warmup" if config.schedule.warmup_steps else "constant",
+        "warmup_steps": config.schedule.warmup_steps,
+        "adam_beta1": optimizer.beta1,
+        "adam_beta2": optimizer.beta2,
+        "adam_epsilon": optimizer.eps,
+        "weight_decay": optimizer.weight_decay,
+        "max_grad_norm": optimizer.max_grad_norm,
+    }
+    return GRPOConfig(**{**settings, **changes})
 
 
 class Watch:
