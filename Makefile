@@ -21,7 +21,7 @@ export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-core site pdf check check-claims check-slow check-labs check-site check-core check-containers test format outputs labs kit bench clean
+.PHONY: help env env-core site pdf check check-claims check-slow check-labs check-site check-core check-containers test format outputs labs badges kit bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -101,11 +101,14 @@ outputs: $(READY) ## write the command outputs that the chapters print anew
 labs: $(LABS_READY) ## execute the notebooks and store what they print
 	@$(LABS_BIN) -m scripts.run_labs --store
 
+badges: $(READY) ## write the badges of the README anew
+	@$(BIN) -m scripts.badges
+
 kit: $(READY) ## pack the capture kit into dist/miles-kit.pyz
 	@$(BIN) -m scripts.make_kit
 
-bench: $(READY) ## measure the log parser beside grep, and the cost of a guard's check
-	@$(BIN) -m scripts.bench; status=$$?; $(BIN) -m scripts.bench_guard && exit $$status
+bench: $(READY) ## measure the log parser beside grep, a guard's check, and the site beside a plain one
+	@status=0; for part in bench bench_guard bench_site; do $(BIN) -m scripts.$$part || status=$$?; done; exit $$status
 
 clean: ## remove everything that a target has made, but not the environment
 	rm -rf build site dist .pytest_cache .ruff_cache .hypothesis

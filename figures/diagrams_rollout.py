@@ -28,7 +28,7 @@ def filter_loop() -> Figure:
         text = "32 end the rollout and stop all other requests"
         d.box("kept", "data", "Kept groups", text, at=at["kept"])
         d.box("trainer", "trainer", "Trainer", at=at["trainer"])
-        d.arrow("source", "engine", "48 prompts")
+        d.arrow("source", "engine", "48 prompts", side="b" if narrow else "")
         d.arrow("engine", "filter", "finished group", side="l" if narrow else "", room=44)
         d.arrow("filter", "kept", "yes")
         d.arrow("filter", "dropped", "no", route="l-r" if narrow else "")

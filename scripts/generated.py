@@ -8,13 +8,18 @@ from scripts import claims, figblocks, figurehtml, navigation
 from scripts.chapters import Chapter
 from scripts.tables import markdown
 
+MOST_RUNS = 3
+
 
 def _page(path: str) -> str:
     return path.removeprefix("manuals/")
 
 
 def _runs(runs: tuple[str, ...]) -> str:
-    return ", ".join(f"`{run}`" for run in runs) or "none"
+    """The first runs by name, and how many more; claims.json has them all."""
+    named = ", ".join(f"`{run}`" for run in runs[:MOST_RUNS]) or "none"
+    more = len(runs) - MOST_RUNS
+    return f"{named} and {more} more" if more > 0 else named
 
 
 def figure_index(pages: claims.Pages) -> str:
@@ -35,7 +40,7 @@ def figure_index(pages: claims.Pages) -> str:
 def claim_ledger(pages: claims.Pages) -> str:
     """One table a page, one row a number that it states; then the claims of diagrams."""
     out = ["# Claim ledger\n\nEvery number that a page states, and what it rests on. "]
-    out[0] += "Made when the site is built.\n"
+    out[0] += 'Made when the site is built.\n\n<div class="ledger" markdown>\n'
     anchored: set[str] = set()
     for path, chapter in pages.chapters.items():
         rows = [["stated", "value", "computed", "tier", "runs"]]
@@ -48,6 +53,7 @@ def claim_ledger(pages: claims.Pages) -> str:
         if len(rows) > 1:
             title = str(chapter.front.get("title", path))
             out.append(f"\n## {title}\n\n[Read the page]({_page(path)})\n\n{markdown(rows)}\n")
+    out.append("\n</div>\n")
     return "".join(out) + _diagrams(pages)
 
 

@@ -77,7 +77,7 @@ def foot(path: str, holds: Holds) -> str:
     if holds.values:
         ledger = navigation.relative(path, LEDGER).replace(".md", ".html")
         stated = f'<a href="{ledger}">{counted(holds.values, "number")}</a>'
-        rows.append(("Last verified", f"{VERIFIED}: {stated} computed again"))
+        rows.append(("Last verified", f"{VERIFIED}: {stated} compared with the evidence"))
     else:
         rows.append(("Last verified", f"{VERIFIED}: states no measured number"))
     body = "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in rows)

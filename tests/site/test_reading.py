@@ -75,12 +75,13 @@ def press_tab_until(tab, selector, most=400):
 
 
 def shown_beside(tab):
-    """The text that the style sheet shows beside the element with the focus, and its place."""
+    """What the style sheet shows beside the element with the focus: text, position, size."""
     return tab.evaluate(
         """() => {
           const at = document.activeElement;
           const style = getComputedStyle(at, "::after");
-          return [style.content, style.position, at.dataset.what, at.dataset.setup];
+          const box = [parseFloat(style.width), parseFloat(style.height)];
+          return [style.content, style.position, at.dataset.what, at.dataset.setup, box];
         }"""
     )
 
@@ -96,8 +97,9 @@ def test_the_first_tab_leads_past_the_navigation_to_the_text(tab, site):
 def test_a_number_shows_value_tier_run_and_setup_on_focus_and_leads_to_its_figure(tab, site):
     opened(tab, site, FIRST)
     press_tab_until(tab, "a.num")
-    content, position, what, setup = shown_beside(tab)
+    content, position, what, setup, (wide, high) = shown_beside(tab)
     assert position == "fixed"
+    assert wide > 3 * high > 0
     assert re.search(r"12( steps)?, reported", what)
     assert "GB10" in setup
     assert what in content
