@@ -1,10 +1,10 @@
 """Ours and TRL's trainer after each other on one machine, and what both sides' rows say.
 
 `python -m capture.core.peer.compare RUN_FILE --out FOLDER [--seconds 540]`. Each run is a process
-of its own; no two run at once. First TRL's candidates run a few steps each, and the fastest of them
-is its fastest configuration. Then ours, TRL's default and TRL's fastest run `--steps` steps, and
-once more in the opposite order while `--seconds` are left. Everything goes into FOLDER: one file of
-rows a run, `summary.json`, and the output of runs that failed.
+of its own; no two run at once. First TRL's candidates run a few steps each. Then ours, TRL's
+default, TRL's fastest candidate and its fastest with float32 weights, as ours, run `--steps` steps,
+and once more in the opposite order while `--seconds` are left. Everything goes into FOLDER: one
+file of rows a run, `summary.json`, and the output of runs that failed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .trl_grpo import CONFIGURATIONS
 
 SPARE = 5.0
 """Seconds kept for writing the summary."""
-LONGEST_TRY = 90.0
+LONGEST_TRY = 75.0
 """Seconds that a candidate may take with its start."""
 TAIL = 2000  # characters of a failed run's output that are kept
 
@@ -101,9 +101,9 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m capture.core.peer.compare")
     parser.add_argument("file", help="run file (TOML) of both sides")
     parser.add_argument("--out", required=True, help="folder of what is found")
-    parser.add_argument("--steps", type=int, default=13, help="optimizer steps of a run")
+    parser.add_argument("--steps", type=int, default=12, help="optimizer steps of a run")
     parser.add_argument("--warmup", type=int, default=rows.WARMUP, help="of them, not timed")
-    parser.add_argument("--try-steps", type=int, default=4, help="steps of a candidate")
+    parser.add_argument("--try-steps", type=int, default=3, help="steps of a candidate")
     parser.add_argument(
         "--candidates", default=",".join(n for n in CONFIGURATIONS if n != "default")
     )
@@ -124,7 +124,8 @@ def main(argv: Sequence[str]) -> int:
             continue
         tried.append(runs.run(name, steps=given.try_steps, phase="try", warmup=1, most=LONGEST_TRY))
     best = rows.fastest(tried)
-    order = ["core", "default", *([best] if best else [])]
+    same = rows.fastest([e for e in tried if not CONFIGURATIONS[e["configuration"]][2]])
+    order = list(dict.fromkeys(name for name in ("core", "default", best, same) if name))
     first = {
         name: runs.run(name, steps=given.steps, phase="first", warmup=given.warmup)
         for name in order
