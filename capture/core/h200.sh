@@ -19,6 +19,7 @@ mkdir -p "$FOUND" "$WORK/model"
 
 # Core imports cached_path, which needs two cloud libraries; paths here are all local.
 site() {
+  [ -f "$WORK/site/cached_path/schemes.py" ] && return 0
   python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \
     --target "$WORK/site" .whl/*.whl || return 1
   mkdir -p "$WORK/site/cached_path"
@@ -49,7 +50,8 @@ PY
 facts() {
   nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used --format=csv,noheader
   python3 -m pip list 2> /dev/null | grep -i -E \
-    '^(ai2-olmo-core|torch|transformers|trl|triton|accelerate|datasets|numpy|tokenizers|pydantic) '
+    '^(ai2-olmo-core|torch|transformers|trl|triton|accelerate|datasets|numpy|pyarrow|pydantic) '
+  python3 -c 'from trl import GRPOTrainer'
   python3 -m capture.core runtime
 }
 
@@ -75,13 +77,11 @@ example() {
   nvidia-smi -l 2 --format=csv,nounits -f "$FOUND/$name/gpu-samples.csv" \
     --query-gpu=timestamp,utilization.gpu,clocks.sm,power.draw,temperature.gpu,memory.used &
   clock=$!
-  python3 -m capture.core run $RUN_FILE --set miles.save="$WORK/run-$name" \
+  # also when the time is up: what was written is kept
+  trap 'kill '$clock'; cp "$WORK/run-'"$name"'"/*.log "$WORK/run-'"$name"'"/*.jsonl \
+    "$FOUND/'"$name"'/"; rm -rf "$WORK/run-'"$name"'"' EXIT
+  python3 -m capture.core run "$RUN_FILE" --set miles.save="$WORK/run-$name" \
     --set miles.keep_checkpoints=1 "$@"
-  local status=$?
-  kill $clock
-  cp "$WORK/run-$name"/*.log "$WORK/run-$name"/*.jsonl "$FOUND/$name/"
-  rm -rf "$WORK/run-$name"
-  return $status
 }
 
 stage() {
@@ -101,7 +101,7 @@ stage() {
       ;;
     smoke) example smoke --set rollout.num_rollout=3 --set evaluation.interval=0 ;;
     seed*) example "gpu_s${1#seed}" --seed "${1#seed}" ;;
-    compare) python3 -m capture.core.peer.compare $RUN_FILE --out "$FOUND/peer" \
+    compare) python3 -m capture.core.peer.compare "$RUN_FILE" --out "$FOUND/peer" \
       --seconds "${SECONDS_LEFT:-540}" ;;
     *)
       echo "h200: $1: no such stage" >&2
