@@ -75,9 +75,10 @@ class Recording:
 
     @property
     def recompute(self) -> str:
-        """The command that makes the recording again."""
-        command = self.toml["commands"][0] if self.toml else self.finding.command
-        return f".venv-core/bin/{command}"
+        """The command that makes the recording again, or holds it against a fresh one."""
+        if self.toml:
+            return f".venv-core/bin/{self.toml['commands'][0]}"
+        return f".venv-core/bin/python -m capture.core.findings --check {self.name}"
 
     def clean_steps(self) -> None:
         """No heat guard was there."""

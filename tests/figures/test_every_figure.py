@@ -113,7 +113,7 @@ def test_the_command_that_recomputes_a_figure_exists(figure_id):
             assert coreverbs.problem(words[1:]) is None
         else:
             assert words[0] == "capture.core.findings"
-            assert (ROOT / f"capture/core/findings/{words[1]}.py").is_file()
+            assert (ROOT / f"capture/core/findings/{words[-1]}.py").is_file()
         return
     assert (program, kit_path) == ("python3", "capture/gpu/kit.py")
     kit.build_parser().parse_args(words)
