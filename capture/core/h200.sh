@@ -26,9 +26,11 @@ site() {
   cat > "$WORK/site/cached_path/__init__.py" <<'PY'
 """Stand-in for cached_path: local paths only."""
 
+from pathlib import Path
+
 
 def cached_path(url_or_filename, **settings):
-    return url_or_filename
+    return Path(url_or_filename)
 PY
   cat > "$WORK/site/cached_path/schemes.py" <<'PY'
 """Stand-in for cached_path.schemes."""
