@@ -70,15 +70,20 @@ experiment() {
   python3 -m "capture.core.experiments.$name" --device cuda --out "$FOUND/$name.jsonl" "$@"
 }
 
+# Samples of the GPU's clock every two seconds, until the stage ends; the id is in `clock` then.
+sample() {
+  nvidia-smi -l 2 --format=csv,nounits -f "$1/gpu-samples.csv" \
+    --query-gpu=timestamp,utilization.gpu,clocks.sm,power.draw,temperature.gpu,memory.used &
+  clock=$!
+}
+
 # A run of the example, alone on the GPU, with a sample of the clock every two seconds beside it.
 example() {
   local name=$1 clock
   shift
   mkdir -p "$FOUND/$name"
   nvidia-smi --query-compute-apps=pid --format=csv,noheader > "$FOUND/$name/others.txt"
-  nvidia-smi -l 2 --format=csv,nounits -f "$FOUND/$name/gpu-samples.csv" \
-    --query-gpu=timestamp,utilization.gpu,clocks.sm,power.draw,temperature.gpu,memory.used &
-  clock=$!
+  sample "$FOUND/$name"
   # also when the time is up: what was written is kept
   trap 'kill '$clock'; cp "$WORK/run-'"$name"'"/*.log "$WORK/run-'"$name"'"/*.jsonl \
     "$FOUND/'"$name"'/"; rm -rf "$WORK/run-'"$name"'"' EXIT
@@ -103,8 +108,13 @@ stage() {
       ;;
     smoke) example smoke --set rollout.num_rollout=3 --set evaluation.interval=0 ;;
     seed*) example "gpu_s${1#seed}" --seed "${1#seed}" ;;
-    compare) python3 -m capture.core.peer.compare "$RUN_FILE" --out "$FOUND/peer" \
-      --seconds "${SECONDS_LEFT:-540}" ;;
+    compare)
+      mkdir -p "$FOUND/peer"
+      sample "$FOUND/peer"
+      trap 'kill '$clock EXIT
+      python3 -m capture.core.peer.compare "$RUN_FILE" --out "$FOUND/peer" \
+        --seconds "${SECONDS_LEFT:-540}"
+      ;;
     *)
       echo "h200: $1: no such stage" >&2
       return 2
