@@ -22,7 +22,8 @@ def day() -> str:
 
 
 def page(text: str, date: str) -> str:
-    """One built page with its tables framed and its date written."""
+    """One built page with its tables framed, its listings in reach of Tab and its date written."""
+    text = text.replace("<pre><span></span><code>", '<pre tabindex="0"><span></span><code>')
     stamped = f'<time datetime="{date}">{date}</time>'
     return htmltables.wrapped(text).replace(pageframe.VERIFIED, stamped)
 
