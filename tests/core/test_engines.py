@@ -396,6 +396,26 @@ def test_what_a_load_does_to_running_responses(refresh):
         assert (versions, finishes) == ({(0,) * 4}, {"abort"})
 
 
+@pytest.mark.parametrize("decode", ["cache", "graph"])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_drained_response_has_no_token_of_a_load_that_came_right_before_its_turn(decode, at):
+    own = engine(refresh="drain", eos_ids=[], decode=decode)
+    turns, turn = 0, own._turn
+
+    def late():
+        nonlocal turns
+        turns += 1
+        if turns == at:
+            own.load(iter(weights(1)), 1)
+        return turn()
+
+    own._turn = late
+    made = own.generate(PROMPTS, max_new_tokens=40, seed=1)
+    assert own.version == 1
+    assert {response.finish for response in made} == {"abort"}
+    assert {int(v) for response in made for v in response.versions} == ({0} if at > 1 else set())
+
+
 def test_a_load_that_fails_in_between_ends_the_generation():
     own = engine(eos_ids=[])
 

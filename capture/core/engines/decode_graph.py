@@ -83,10 +83,10 @@ class GraphDecoder:
         engine = self.engine
         prompts = [len(prompt) for prompt, _, _ in rows]
         batch = Rows(prompts, max_new_tokens, engine.eos_ids, settings["kept_sets"])
-        if engine._ended:
-            return batch.generations()
         longest = max(prompts)
         with engine._turn():
+            if engine._ended:  # asked in the turn: a load may have had the one before it
+                return batch.generations()
             version = base.check_version(engine._version, None)
             self._reserve(longest + max_new_tokens, max_new_tokens)
             count = self._fit(len(rows))
@@ -95,7 +95,7 @@ class GraphDecoder:
             self._sample(logits, settings)
             batch.note(self._read(1, count, settings, start=True), version)
         filled = longest  # columns of the cache that hold something
-        while batch.places and not engine._ended:
+        while batch.places:
             smaller = self._fit(len(batch.places))
             if smaller < count:
                 count = smaller
@@ -103,6 +103,8 @@ class GraphDecoder:
             steps = min(every, max_new_tokens - batch.length)
             limit = _up(filled + steps, COLUMNS)
             with engine._turn():
+                if engine._ended:
+                    break
                 version = base.check_version(engine._version, None)
                 self.slot.zero_()
                 for _ in range(steps):

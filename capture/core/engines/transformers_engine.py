@@ -219,9 +219,11 @@ class _Batch:
     def run(self, settings: Mapping[str, Any]) -> list[Generation]:
         """Generate with the settings of `sampling.pick`, until every row or the engine ends."""
         for step in range(self.max_new_tokens):
-            if not self.alive or self.engine._ended:
+            if not self.alive:
                 break
             with self.engine._turn():
+                if self.engine._ended:  # asked in the turn: a load may have had the one before it
+                    break
                 version = base.check_version(self.engine._version, None)
                 logits = self._forward()
             picked = sampling.pick(logits, self.uniform[:, step], **settings)
