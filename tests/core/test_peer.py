@@ -119,11 +119,12 @@ def test_settings_that_trl_has_not_are_refused(folder, key, value, what):
         trl_grpo.refuse(configfile.read(FILE, given))
 
 
-def entry(name, speed, *, phase="first", status=0):
+def entry(name, speed, *, phase="first", status=0, **more):
     keys = ("step_seconds_median", "reward_first", "reward_last", "response_length")
     return {
         "phase": phase, "configuration": name, "status": status, "samples_per_second": speed,
-        "response_tokens_per_second": 1.0, "peak_allocated": 5, **dict.fromkeys(keys, 1.0),
+        "response_tokens_per_second": 1.0, "peak_allocated": 5, "steps": 12, "timed_steps": 9,
+        **dict.fromkeys(keys, 1.0), **more,
     }  # fmt: skip
 
 
@@ -146,34 +147,116 @@ def test_ratios_are_of_means_over_repeats_without_candidates_and_failures():
     assert found["sides"]["core"]["peak_allocated"] == 5
 
 
-def test_no_two_runs_overlap_and_the_second_round_is_in_the_opposite_order(tmp_path, monkeypatch):
-    """The whole program with processes that write rows at once."""
-    started = []
+def test_a_run_whose_time_was_up_counts_where_no_whole_one_does_and_steps_are_enough():
+    up = rows.TIME_IS_UP
+    entries = [
+        entry("core", 10.0), entry("core", 90.0, phase="second", status=up),
+        entry("default", 2.0, status=up, steps=6, timed_steps=3),
+        entry("plain64", 5.0, status=up, steps=5, timed_steps=2), entry("static", 5.0, status=1),
+    ]  # fmt: skip
+    found = rows.compared(entries, 3)
+    assert found["times_as_many_samples"] == {"default": 5.0}
+    assert {name: (side["steps"], side["cut"]) for name, side in found["sides"].items()} == {
+        "core": (12, False),
+        "default": (6, True),
+    }
 
-    def run(command, **_):
+
+class Fakes:
+    """Processes that write rows at once, on a clock of their own.
+
+    A run takes START seconds and `seconds` of its configuration for each step.
+    """
+
+    START = 10.0
+
+    def __init__(self, monkeypatch, seconds, broken=()):
+        self.seconds, self.broken, self.now, self.started = seconds, broken, 0.0, []
+        monkeypatch.setattr(compare.subprocess, "run", self.run)
+        monkeypatch.setattr(compare.time, "monotonic", lambda: self.now)
+
+    def run(self, command, *, stdout, timeout, **_):
         out = Path(command[command.index("--out") + 1])
-        name = out.stem
-        started.append(name)
-        speeds = {"core": 1.0, "default": 4.0, "plain64": 3.0, "static": 2.0}
-        speed = speeds[name.split("-", 1)[1]]
-        steps = int(command[command.index("--steps") + 1])
-        more = [step(i, speed if i else None) for i in range(steps)]
-        lines = [{"kind": "setup"}, *more, {"kind": "end"}]
+        self.started.append(out.stem)
+        configuration = out.stem.split("-", 1)[1]
+        if configuration in self.broken:
+            stdout.write(b"Traceback: no such thing\n")
+            self.now += self.START
+            return subprocess.CompletedProcess(command, 1)
+        each, wanted = self.seconds[configuration], int(command[command.index("--steps") + 1])
+        steps = min(wanted, max(int((timeout - self.START) / each), 0))
+        lines = [{"kind": "setup"}, *(step(i, each if i else None) for i in range(steps))]
+        lines += [{"kind": "end"}] if steps == wanted else []
         out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self.now += min(self.START + each * wanted, timeout)
+        if steps < wanted:
+            raise subprocess.TimeoutExpired(command, timeout)
         return subprocess.CompletedProcess(command, 0)
 
-    monkeypatch.setattr(compare.subprocess, "run", run)
-    out = tmp_path / "out"
-    words = [FILE, "--out", str(out), "--steps", "5", "--candidates", "plain64,static"]
-    assert compare.main(words) == 0
+
+def compared(tmp_path, *more, candidates="plain64,static"):
+    words = [FILE, "--out", str(tmp_path), "--steps", "12", "--candidates", candidates, *more]
+    status = compare.main(words)
+    return status, json.loads((tmp_path / "summary.json").read_text())
+
+
+SPEEDS = {"core": 1.0, "default": 4.0, "plain64": 3.0, "static": 2.0}
+
+
+def test_no_two_runs_overlap_and_the_second_round_is_in_the_opposite_order(tmp_path, monkeypatch):
+    fakes = Fakes(monkeypatch, SPEEDS)
+    status, found = compared(tmp_path)
     # static is faster, but its weights are bfloat16; plain64 is the fastest with ours
-    assert started == [
-        "try-plain64", "try-static", "first-core", "first-default", "first-static", "first-plain64",
-        "second-plain64", "second-static", "second-default", "second-core",
+    assert fakes.started == [
+        "try-plain64", "try-static", "first-core", "first-static", "first-plain64", "first-default",
+        "second-default", "second-plain64", "second-static", "second-core",
     ]  # fmt: skip
-    found = json.loads((out / "summary.json").read_text())
     assert found["times_as_many_samples"] == {"default": 4.0, "static": 2.0, "plain64": 3.0}
-    assert not list(out.glob("*.log"))
+    assert found["sides"]["default"]["runs"] == 2
+    assert status == 0
+    assert not list(tmp_path.glob("*.log"))
+
+
+@pytest.mark.parametrize("slow", [10.0, 16.0, 25.0, 60.0])
+@pytest.mark.parametrize("seconds", [300.0, 540.0])
+def test_a_slow_default_takes_no_time_from_the_fastest(tmp_path, monkeypatch, slow, seconds):
+    fakes = Fakes(monkeypatch, {**SPEEDS, "default": slow})
+    status, found = compared(tmp_path, "--seconds", str(seconds))
+    runs = {f"{e['phase']}-{e['configuration']}": e for e in found["runs"]}
+    for name in ("first-core", "first-static", "first-plain64"):
+        assert (runs[name]["status"], runs[name]["steps"]) == (0, 12)
+    default = found["sides"].get("default")
+    done = runs["first-default"].get("steps", 0)
+    assert (default is not None) == (done >= 6)  # 3 of warm-up and 3 timed
+    if default:
+        assert default["cut"] == (done < 12)
+        assert default["samples_per_second"] == pytest.approx(8 / slow)
+    assert status == (0 if default else 1)
+    assert fakes.now <= seconds
+
+
+def test_a_repeated_default_leaves_the_others_their_second_run(tmp_path, monkeypatch):
+    fakes = Fakes(monkeypatch, {**SPEEDS, "default": 15.0})
+    _, found = compared(tmp_path)
+    assert found["sides"]["default"]["runs"] == 1
+    assert fakes.started[-3:] == ["second-plain64", "second-static", "second-core"]
+
+
+def test_our_own_run_cannot_take_the_time_of_the_fastest(tmp_path, monkeypatch):
+    Fakes(monkeypatch, {**SPEEDS, "core": 50.0})
+    status, found = compared(tmp_path)
+    assert found["sides"]["core"]["cut"]
+    assert found["sides"]["static"]["steps"] == 12
+    assert status == 1  # nothing was left for the default
+
+
+def test_without_a_candidate_that_runs_ours_and_the_default_are_compared(tmp_path, monkeypatch):
+    fakes = Fakes(monkeypatch, SPEEDS, broken=("plain64", "static"))
+    status, found = compared(tmp_path)
+    assert fakes.started[2:4] == ["first-core", "first-default"]
+    assert found["times_as_many_samples"] == {"default": 4.0}
+    assert status == 0
+    assert found["runs"][0]["output"] == "Traceback: no such thing\n"
 
 
 def test_a_run_that_fails_leaves_its_output(tmp_path, monkeypatch, capsys):

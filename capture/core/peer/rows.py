@@ -21,6 +21,10 @@ WARMUP = 3
 """First steps that no time of a summary counts: libraries and recorded graphs are set up there."""
 LAST = 5
 """Steps of the end whose rewards are averaged."""
+LEAST_TIMED = 3
+"""Timed steps from which a run whose time was up still says how fast it was."""
+TIME_IS_UP = "time is up"
+"""The status of such a run."""
 
 
 class Writer:
@@ -123,18 +127,23 @@ def fastest(entries: Sequence[dict[str, Any]]) -> str | None:
 
 
 def compared(entries: Sequence[dict[str, Any]], warmup: int) -> dict[str, Any]:
-    """The summary: means over the repeats of each configuration, and the ratios."""
+    """The summary: means over the repeats of each configuration, and the ratios.
+
+    A configuration none of whose runs ended in time counts by what a run had done until then, if
+    that is LEAST_TIMED steps; `steps` says how far its rewards go.
+    """
     sides: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(e["configuration"] for e in entries if e["phase"] != "try"):
-        own = [
-            e
-            for e in entries
-            if e["configuration"] == name and e["phase"] != "try" and e["status"] == 0
+        ran = [e for e in entries if e["configuration"] == name and e["phase"] != "try"]
+        own = [e for e in ran if e["status"] == 0] or [
+            e for e in ran if e["status"] == TIME_IS_UP and e.get("timed_steps", 0) >= LEAST_TIMED
         ]
         if not own:
             continue
         sides[name] = {
             "runs": len(own),
+            "steps": min(e["steps"] for e in own),
+            "cut": own[0]["status"] == TIME_IS_UP,
             **{
                 key: sum(e[key] for e in own) / len(own)
                 for key in ("samples_per_second", "step_seconds_median", "reward_first",
