@@ -33,8 +33,8 @@ def figure_index(pages: claims.Pages) -> str:
         link = f"[{figblocks.fill(block.title, texts)}]({_page(path)}#{figure_id})"
         claim = figblocks.fill(block.claim, texts)
         rows.append([link, claim, figure.tier, figure.strength_text, _runs(figure.runs)])
-    head = "# Figure index\n\nEvery figure of the manual, made when the site is built.\n\n"
-    return head + markdown(rows) + "\n"
+    head = "# Figure index\n\nEvery figure of the manual, made when the site is built.\n"
+    return f'{head}\n<div class="ledger" markdown>\n\n{markdown(rows)}\n\n</div>\n'
 
 
 def claim_ledger(pages: claims.Pages) -> str:

@@ -101,14 +101,14 @@ def of(pages: claims.Pages, path: str) -> Holds:
 def versions(figure: Any) -> list[str]:
     """The versions of Miles behind a figure, from the records of its runs and labs."""
     found = []
-    for access in figure.accesses:
-        lab = access.run.partition("/")[0]
+    for run, tier in sorted({(access.run, access.tier) for access in figure.accesses}):
+        lab = run.partition("/")[0]
         if lab.startswith(citations.PREFIX):
             continue
-        if access.tier == "reported":
+        if tier == "reported":
             setup = reported.table(lab).get("lab", {})
         else:
-            setup = getattr(evidence.run(access.run), "setup", {})
+            setup = getattr(evidence.run(run), "setup", {})
         if setup.get("miles_date"):
             commit = f", commit {setup['miles_commit']}" if setup.get("miles_commit") else ""
             found.append(f"Miles of {setup['miles_date']}{commit}")
