@@ -181,6 +181,7 @@ def test_packing_measures_the_same_samples_each_way(model, tmp_path):
     assert packing.main([f"--model={model}", f"--out={path}", *given]) == 0
     found = by_key(path, "pack", "scoring")
     assert set(found) == {(pack, way) for pack in (0, 64) for way in packing.SCORING}
+    assert [pack for pack, _ in found] == [64, 64, 0, 0]  # the slowest last
     assert len({values["model_tokens"] for values in found.values()}) == 1
     assert found[0, "kept"]["forwards"] == 4
     assert found[64, "kept"]["forwards"] < 4
