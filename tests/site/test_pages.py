@@ -4,7 +4,7 @@ import survey
 
 from scripts import sitecheck
 
-SHIFT_LIMIT = 0.02  # cumulative layout shift; 0.1 is what the web calls good
+SHIFT_LIMIT = 0.05  # cumulative layout shift; the web calls up to 0.1 good
 
 
 def wrong(looks, kind):
