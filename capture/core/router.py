@@ -25,6 +25,7 @@ from torch import nn
 from .auxiliary import (
     RouterSettings,
     balancing_loss,
+    counted_balancing,
     document_counts,
     settings_of,
     z_loss,
@@ -144,13 +145,20 @@ class PackRouter(MoERouterV2):
         balancing, z = (zero if total is None else total.double() * by for total, by in parts)
         return balancing, z
 
+    def _counted(self, scores: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """The ids [L, K] of the histogram: those that ran, or what Core's router would choose."""
+        if self.settings.count_source == "router_selected":
+            # Core's own choice, also among equal scores, where other ways to sort choose others
+            return super().get_top_k(scores.detach())[1][0]
+        return ids[0]
+
     def _native(self, scores, logits, counts, batched_counts, ids, work, accumulate):
         """Core's own computation over our denominator of model tokens."""
         executed = counts
         if self.settings.count_source == "router_selected":
-            chosen = MoERouterV2.get_top_k(self, scores.detach())[1]
-            owner = torch.zeros_like(chosen[0, :, 0])
-            batched_counts = document_counts(chosen[0], owner, 1, self.num_experts)
+            chosen = self._counted(scores, ids)
+            owner = torch.zeros_like(chosen[:, 0])
+            batched_counts = document_counts(chosen, owner, 1, self.num_experts)
             counts = batched_counts[0]
         loss = super().compute_aux_loss(
             scores,
@@ -171,14 +179,12 @@ class PackRouter(MoERouterV2):
             (
                 self.lb_loss_weight,
                 self.load_balancing_loss,
-                lambda: balancing_loss(
-                    scores,
-                    ids,
+                lambda: counted_balancing(
+                    scores[0],
+                    self._counted(scores, ids),
                     work.doc_lens,
-                    topk=self.top_k,
                     grouping=own.grouping,
                     reduction=own.reduction,
-                    count_source=own.count_source,
                     denominator=work.denominators.local(own.reduction),
                 ),
             ),

@@ -229,6 +229,28 @@ def test_both_count_sources_agree_where_the_router_chose_what_ran():
     assert alone == balancing_loss(scores, ids, (4, 5))
 
 
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_of_equal_scores_the_first_are_counted_and_a_live_router_counts_what_ran(k):
+    rng = np.random.default_rng(k)
+    logits = np.round(rng.normal(0, 1, (60, 6)))  # many experts of a token have the same score
+    one = Forward(logits, None, (25, 1, 34))
+    first = [reference.top(row, k) for row in logits]
+    assert any(row[first[t][-1]] in np.delete(row, first[t]) for t, row in enumerate(logits))
+    scores = torch.softmax(torch.tensor(logits), -1)
+    for *how, _ in COMBINATIONS[::2]:
+        grouping, reduction, _ = how
+        found = balancing_loss(scores, None, one.doc_lens, topk=k, grouping=grouping,
+                               reduction=reduction, count_source="router_selected")  # fmt: skip
+        near(found, reference.balancing([(logits, first, one.doc_lens)], k=k, grouping=grouping,
+                                        reduction=reduction, source="executed"), 1e-12)  # fmt: skip
+        ran, selected = (
+            run(Block(6, k), [one], settings=settings_of((*how, source)))
+            for source in ("executed", "router_selected")
+        )
+        assert ran.terms.balancing == selected.terms.balancing
+        assert (ran.gradients[0] == selected.gradients[0]).all()
+
+
 def test_a_denominator_of_the_step_makes_forwards_add_up():
     rng = np.random.default_rng(5)
     one, other = (random_forward(rng, lens, 6, 2) for lens in ((3, 2), (4,)))
@@ -253,17 +275,51 @@ IDS = torch.zeros(4, 1, dtype=torch.long)
         (lambda: balancing_loss(SCORES, IDS, (2, 1), padding=2), "and 2 of padding"),
         (lambda: balancing_loss(SCORES, IDS, ()), "documents of"),
         (lambda: balancing_loss(SCORES, IDS, (4, 0)), "documents of"),
-        (lambda: balancing_loss(SCORES, IDS[:3], (4,)), "for 4 rows"),
-        (lambda: balancing_loss(SCORES, IDS.float(), (4,)), "float32"),
+        (lambda: balancing_loss(SCORES, IDS, 4), "documents of 4 tokens"),
+        (lambda: balancing_loss(SCORES, IDS, (2.0, 2.0)), "documents of"),
+        (lambda: balancing_loss(SCORES, IDS[:3], (4,)), r"\(3, 1\) for 4 rows"),
+        (lambda: balancing_loss(SCORES, IDS[:, 0], (4,)), r"\(4,\) for 4 rows"),
+        (lambda: balancing_loss(SCORES, IDS[:, :0], (4,)), r"\(4, 0\) for 4 rows"),
+        (lambda: balancing_loss(SCORES, IDS.expand(4, 5), (4,)), "4 rows of 3 experts"),
+        (lambda: balancing_loss(SCORES, IDS.float(), (4,)), "ids are torch.float32"),
+        (lambda: balancing_loss(SCORES, IDS.bool(), (4,)), "ids are torch.bool"),
+        (lambda: balancing_loss(SCORES, IDS.numpy(), (4,)), "ids are ndarray"),
+        (lambda: balancing_loss(SCORES.numpy(), IDS, (4,)), "scores or logits are ndarray"),
+        (lambda: balancing_loss(SCORES.long(), IDS, (4,)), "scores or logits are torch.int64"),
+        (lambda: balancing_loss(SCORES[:, :0], IDS, (4,)), r"shape \(4, 0\)"),
+        (lambda: balancing_loss(SCORES, IDS + 3, (1, 3)), "row 0: expert id 3, the layer has"),
+        (lambda: balancing_loss(SCORES, IDS - 1, (1, 3)), "row 0: expert id -1, the layer has"),
+        (lambda: balancing_loss(SCORES, IDS, (4,), topk=2), "topk 2 and 1 ids a token"),
         (lambda: balancing_loss(SCORES, None, (4,)), "need expert ids"),
         (lambda: balancing_loss(SCORES, None, (4,), count_source="router_selected"), "need topk"),
+        (
+            lambda: balancing_loss(SCORES, None, (4,), topk=4, count_source="router_selected"),
+            "topk 4 of 3 experts",
+        ),
         (lambda: balancing_loss(SCORES, IDS, (4,), denominator=0.0), "denominator 0"),
+        (lambda: balancing_loss(SCORES, IDS, (4,), denominator=float("inf")), "denominator inf"),
         (lambda: z_loss(SCORES[None].expand(2, 4, 3), (4,)), "one unpadded instance"),
+        (lambda: z_loss(SCORES, (4,), padding=-1), "-1 of padding"),
     ],
 )
-def test_shapes_that_do_not_fit_are_refused(call, said):
-    with pytest.raises(ContractError, match=said):
+def test_inputs_that_do_not_fit_are_refused_in_one_line(call, said):
+    with pytest.raises(ContractError, match=said) as caught:
         call()
+    assert caught.value.check == "auxiliary"
+    assert "\n" not in str(caught.value)
+
+
+def test_an_id_of_no_expert_is_never_counted_for_another_document():
+    """The counts of all documents lie in one row, where it would be the next one's expert."""
+    scores = torch.softmax(torch.randn(4, 3), -1)
+    for wrong, row in ((3, 0), (-1, 2)):
+        ids = IDS.clone()
+        ids[row] = wrong
+        with pytest.raises(ContractError, match=f"row {row}: expert id {wrong}"):
+            balancing_loss(scores, ids, (2, 2), grouping="sequence")
+    padded = torch.cat([IDS, torch.full((2, 1), -1)])
+    rows = torch.cat([scores, scores[:2]])
+    assert balancing_loss(rows, padded, (2, 2), padding=2) == balancing_loss(scores, IDS, (2, 2))
 
 
 @pytest.mark.parametrize(
@@ -276,6 +332,7 @@ def test_shapes_that_do_not_fit_are_refused(call, said):
         {"balancing_weight": -0.1},
         {"z_weight": float("inf")},
         {"z_weight": float("nan")},
+        {"z_weight": "1e-5"},
     ],
 )
 def test_unknown_settings_are_refused(changes):
