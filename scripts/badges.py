@@ -25,11 +25,9 @@ HEIGHT = 20
 def facts(root: Path) -> dict[str, tuple[str, str]]:
     """File name -> (what, value)."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    runs = list((root / "capture" / "gpu").glob("out-*/*/run.toml"))
     return {
         "licence": ("licence", project["license"]),
         "python": ("Python", project["requires-python"].removeprefix(">=") + " or newer"),
-        "runs": ("stored runs with raw logs", str(len(runs))),
     }
 
 
