@@ -66,8 +66,6 @@ def check(hf: Any) -> None:
         (hf.attention_dropout, "attention dropout"),
         (hf.tie_word_embeddings, "a head tied to the embeddings"),
         (bool(hf.mlp_only_layers) or hf.decoder_sparse_step != 1, "layers without experts"),
-        (not hf.norm_topk_prob and hf.num_experts_per_tok > 1,
-         "expert weights that are not normalised (norm_topk_prob = false)"),
         (hf.num_experts_per_tok > hf.num_experts, "more chosen experts than there are"),
     ):  # fmt: skip
         if wrong:
@@ -91,6 +89,8 @@ def core_config(config: RunConfig, hf: Any) -> Any:
     )
     router = core.block.routed_experts_router
     router.lb_loss_granularity = MoELoadBalancingLossGranularity.local_batch
+    # Core's builder has them add up to 1 whatever the configuration says
+    router.normalize_expert_weights = 1.0 if hf.norm_topk_prob else None
     core.recompute_each_block = config.core.recompute
     return core
 
