@@ -32,6 +32,9 @@ IDENTITY = {
     "software": "software",
 }
 CIRCUMSTANCE = {"shared": "GPU alone or shared"}
+NO_MILES = (
+    "none"  # setup.miles_commit of a run without Miles; its log has the line shapes of a date
+)
 MOST_NAMED = 5  # a badge that lists more is not read; the table of runs lists all
 
 
@@ -229,7 +232,9 @@ def _text(setup: dict[str, Any], alone: bool | None, clock: bool | None) -> str:
         parts.append("container" if setup["container"] else "no container")
     if setup.get("software"):
         parts.append(setup["software"])
-    if setup.get("miles_date"):
+    if setup.get("miles_commit") == NO_MILES:
+        parts.append("OLMo-core trainer, no Miles")
+    elif setup.get("miles_date"):
         parts.append(f"Miles {setup['miles_date']}")
     return ", ".join(str(part) for part in parts if part)
 

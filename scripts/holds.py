@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from figures import citations, evidence, reported
+from figures.strength import NO_MILES
 from scripts import claims
 from scripts.chapters import Chapter
 
@@ -109,7 +110,7 @@ def versions(figure: Any) -> list[str]:
             setup = reported.table(lab).get("lab", {})
         else:
             setup = getattr(evidence.run(run), "setup", {})
-        if setup.get("miles_date"):
+        if setup.get("miles_date") and setup.get("miles_commit") != NO_MILES:
             commit = f", commit {setup['miles_commit']}" if setup.get("miles_commit") else ""
             found.append(f"Miles of {setup['miles_date']}{commit}")
     return found

@@ -163,3 +163,8 @@ def test_one_setup_may_be_compared_with_itself(lab):
     runs = [evidence.run(lab("a")), evidence.run(lab("b"))]
     found = of(*(lambda run=run: run.column("train/loss") for run in runs))
     assert wording.claim_errors("The second run has a higher reward than the first.", found) == []
+
+
+def test_a_run_without_miles_names_no_version_of_it():
+    found = of(lambda: evidence.run("h200-core/gpu_s1").column("train/loss"))
+    assert found.setup_text.endswith("OLMo-core trainer, no Miles")
