@@ -49,11 +49,13 @@ def test_phases_leave_the_first_step_out():
     assert values["update"].number == statistics.median(later)
 
 
-def test_only_the_run_alone_on_its_gpu_has_times():
+def test_only_runs_alone_on_their_gpu_have_times():
     for figure_id in registry.load_all():
         for value in registry.build(figure_id).values.values():
             if value.kind == "time" and value.tier == "measured":
-                assert value.runs == ("h200-miles/plain_s1234",), (figure_id, value.name)
+                for run in value.runs:
+                    alone = run == "h200-miles/plain_s1234" or run.startswith("h200-core/")
+                    assert alone, (figure_id, value.name)
 
 
 def test_reported_figures_show_only_published_values():
