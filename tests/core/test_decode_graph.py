@@ -125,6 +125,26 @@ def test_a_longer_request_makes_a_larger_cache_and_a_shorter_one_uses_it():
     assert {key[1] for key in graph._decoder._graphs} == {128, 256}
 
 
+def test_a_longer_response_in_a_cache_that_is_large_enough():
+    plain, graph = pair(eos_ids=[])
+    for prompts, longest in (([[7] * 90], 4), ([[5]], 70)):
+        same(*(e.generate(prompts, max_new_tokens=longest, seed=2) for e in (plain, graph)))
+    assert graph._decoder.cache.columns == 128
+
+
+def test_steps_recorded_over_another_buffer_of_kept_sets_are_dropped():
+    _, graph = pair()
+    kept = []
+    for top_k in (5, 9):
+        graph.generate(PROMPTS, max_new_tokens=4, top_k=top_k, kept_sets=True)
+        kept.append({key for key in graph._decoder._graphs if ("kept_sets", True) in key})
+    assert kept[0]
+    assert kept[1]
+    assert not kept[0] & kept[1]
+    graph.generate(PROMPTS, max_new_tokens=4, top_k=9, kept_sets=True, temperature=0.5)
+    assert kept[1] <= set(graph._decoder._graphs)
+
+
 def test_every_prompt_is_read_once():
     _, graph = pair()
     read = []

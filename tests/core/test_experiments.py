@@ -10,7 +10,7 @@ import torch
 
 from capture.core import configfile, tasks, tinymodel
 from capture.core.errors import ConfigError
-from capture.core.experiments import gap, packing, replay
+from capture.core.experiments import decode_speed, fp32_head, gap, packing, replay
 from capture.core.experiments import lines as experiment_lines
 from capture.core.experiments.gapstats import gap as statistics
 from capture.core.experiments.lines import Lines, read, spread
@@ -103,6 +103,30 @@ def test_a_model_that_is_not_there_is_one_line(tmp_path, capsys):
     given = [f"--model={tmp_path / 'none'}", f"--out={tmp_path / 'x.jsonl'}", *GAP]
     assert gap.main(given) in (1, 2)
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "main",
+    [gap.main, packing.main, replay.main, fp32_head.main, decode_speed.main],
+    ids=lambda main: main.__module__.rsplit(".", 1)[1],
+)
+def test_a_gpu_that_is_not_there_is_one_line(main, model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    out = [f"--out={tmp_path / 'x.jsonl'}"]
+    if main is decode_speed.main:
+        out = [str(model)]
+    elif main in (gap.main, packing.main):
+        out.append(f"--model={model}")
+    assert main([*out, "--device=cuda"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("wrong", ["--rows=3", "--rows=0", "--repeats=0"])
+def test_packing_needs_whole_groups_and_a_timed_step(model, tmp_path, capsys, wrong):
+    with pytest.raises(SystemExit, match="2"):
+        packing.main([f"--model={model}", f"--out={tmp_path / 'x'}", wrong])
+    assert "--rows is an even number" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
 
 
 def test_statistics_of_a_gap():

@@ -12,7 +12,7 @@ import tinygguf
 
 from capture.core import configfile, smollm2, tasks
 from capture.core.cursor import RolloutCursor
-from capture.core.errors import ContractError, RefusedError
+from capture.core.errors import ConfigError, ContractError, RefusedError
 from capture.core.peer import compare, own, rows, trl_grpo
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,6 +70,16 @@ def test_a_peak_is_the_largest_and_a_part_needs_every_timed_step():
     assert (found["peak_allocated"], found["generation_seconds_median"]) == (104, 2.0)
     more[3].pop("generation_seconds")
     assert "generation_seconds_median" not in rows.summary(more, warmup=2)
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    out = str(tmp_path / "file" / "x")
+    with pytest.raises(ConfigError, match=r"--out: .*file"):
+        rows.Writer(out)
+    with pytest.raises(SystemExit, match="2"):
+        compare.main([FILE, "--out", out])
+    assert "--out" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("wrong", [STEPS[:2], [STEPS[1], STEPS[0]], []])

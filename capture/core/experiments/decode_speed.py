@@ -26,6 +26,7 @@ from capture.core.configfile import parse
 from capture.core.engines.core_engine import CoreEngine
 from capture.core.engines.transformers_engine import DECODES, DTYPES, TransformersEngine
 from capture.core.errors import ContractError, CoreRunError
+from capture.core.experiments import setting
 from capture.core.packing import make_pack
 from capture.core.samples import Collection, Sample
 
@@ -46,20 +47,14 @@ def ways(text: str) -> list[str]:
     return found
 
 
-def wait(device: str) -> None:
-    """Until the device has done what it was given."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
 def timed(device: str, action: Any) -> tuple[float, int]:
     """(seconds, peak bytes of the device or 0) of a call."""
-    wait(device)
+    setting.wait(device)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     started = time.perf_counter()
     action()
-    wait(device)
+    setting.wait(device)
     peak = torch.cuda.max_memory_allocated() if device == "cuda" else 0
     return time.perf_counter() - started, peak
 
@@ -292,15 +287,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         "decode": lambda: decoding(args, vocab),
         "train": lambda: training(args, vocab),
     }
-    print(json.dumps(versions(args)), flush=True)
     try:
+        setting.check_device(args.device)
+        print(json.dumps(versions(args)), flush=True)
         for name, part in parts.items():
             if args.only in (None, name):
                 for line in part():
                     print(json.dumps(line), flush=True)
     except CoreRunError as error:
         print(f"decode_speed: {error}", file=sys.stderr)
-        return 1
+        return error.exit_code
     return 0
 
 

@@ -130,6 +130,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help="tokens of a pack; 0: one sample a forward")  # fmt: skip
     parser.add_argument("--repeats", type=int, default=3, help="timed steps after the first")
     args = parser.parse_args(argv)
+    if args.rows < 2 or args.rows % 2 or args.repeats < 1:
+        parser.error("--rows is an even number from 2, --repeats a number from 1")
 
     def body() -> None:
         path = args.model / "config.json"

@@ -19,7 +19,8 @@ from ..samples import Sample
 
 
 def environment(device: str) -> dict[str, Any]:
-    """Versions and the device's name."""
+    """Versions and the device's name. ConfigError for a GPU that is not there."""
+    check_device(device)
     found = {
         "core": metadata.version("ai2-olmo-core"),
         "torch": torch.__version__,
@@ -34,6 +35,12 @@ def environment(device: str) -> dict[str, Any]:
         found["cuda"] = torch.version.cuda
         found["memory_bytes"] = torch.cuda.get_device_properties(index).total_memory
     return found
+
+
+def check_device(device: str) -> None:
+    """Raise ConfigError for a GPU that is not there."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: PyTorch finds no such device")
 
 
 def parser(name: str, text: str) -> argparse.ArgumentParser:
@@ -78,12 +85,9 @@ def run(name: str, body: Callable[[], None]) -> int:
     """Run an experiment's body; its exit code, with one line for what went wrong."""
     try:
         body()
-    except ConfigError as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        return 2
     except CoreRunError as error:
         print(f"{name}: {error}", file=sys.stderr)
-        return 1
+        return error.exit_code
     return 0
 
 

@@ -125,7 +125,10 @@ def main(argv: Sequence[str]) -> int:
     unknown = [name for name in candidates if name not in CONFIGURATIONS]
     if unknown or given.steps <= given.warmup or given.try_steps < 2:
         parser.error(f"candidates {unknown}" if unknown else "too few steps")
-    runs = Runs(given)
+    try:
+        runs = Runs(given)
+    except OSError as error:
+        parser.error(f"--out: {error.filename}: {error.strerror}")
     share = given.seconds * 0.4  # the candidates' part of the time
     tried = []
     for name in candidates:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ContractError
+from ..errors import ConfigError, ContractError
 
 WARMUP = 3
 """First steps that no time of a summary counts: libraries and recorded graphs are set up there."""
@@ -28,12 +28,15 @@ TIME_IS_UP = "time is up"
 
 
 class Writer:
-    """Appends rows; each is on disk before the call returns."""
+    """Appends rows; each is on disk before the call returns. ConfigError for an unusable path."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._stream = self.path.open("w", encoding="utf-8")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._stream = self.path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"--out: {error.filename}: {error.strerror}") from None
 
     def row(self, kind: str, **values: Any) -> None:
         self._stream.write(json.dumps({"kind": kind, **values}) + "\n")
