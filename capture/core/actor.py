@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,31 +58,9 @@ class CoreActor:
         self.module: PackHook | None = None
         self.hf_config: Any = None
         self._owns_group = collective.start(config.parallel.world_size, config.model.device)
-        own = config.objective
-        self.objective = ObjectiveConfig(
-            eps_clip=own.eps_clip,
-            eps_clip_high=own.eps_clip_high,
-            dual_clip=own.dual_clip,
-            kl_coef=own.kl_coef,
-            kl_type=own.kl_type,
-            entropy_coef=own.entropy_coef,
-            tis=own.tis,
-            tis_clip=own.tis_clip,
-            tis_clip_low=own.tis_clip_low,
-            reduction=own.reduction,
-            temperature=config.rollout.temperature,
-        )
+        self.objective = ObjectiveConfig.of(config)
         self.rate = rate_of(config.optimizer, config.schedule, config.total_steps)
-        self.scoring = scoring.ScoringSchedule(
-            scoring.ScoringConfig(
-                force=config.scoring.force,
-                compare_interval=config.scoring.compare_interval,
-                tolerance=config.scoring.tolerance,
-            ),
-            optimizer_steps=config.steps_per_collection,
-            reference_kl=own.kl_coef > 0,
-            dropout=config.model.dropout,
-        )
+        self.scoring = scoring.ScoringSchedule.of(config)
         self._step = 0
         self._reference: KeptWeights | None = None
 
@@ -150,8 +127,7 @@ class CoreActor:
         from . import checkpoint
 
         state = {"actor": self.train_state(), "extra": dict(extra or {})}
-        with _one_process_is_fine():
-            checkpoint.save_native(Path(folder), self._ready(), state)
+        checkpoint.save_native(Path(folder), self._ready(), state)
 
     def restore(self, folder: Path) -> dict[str, Any]:
         """Continue from a folder that `save` wrote; gives its `extra`. Call `init` before.
@@ -160,8 +136,7 @@ class CoreActor:
         """
         from . import checkpoint
 
-        with _one_process_is_fine():
-            state = checkpoint.load_native(Path(folder), self._ready())
+        state = checkpoint.load_native(Path(folder), self._ready())
         with collective.guard("restore"):
             self.load_train_state(state["actor"])
         collective.same("restore", "the optimizer step", self._step)
@@ -419,11 +394,3 @@ class CoreActor:
         if self.module is None:
             raise ContractError("actor", "init has not been called")
         return self.module
-
-
-@contextlib.contextmanager
-def _one_process_is_fine() -> Iterator[None]:
-    """Without PyTorch's warning that a checkpoint is saved by a single process."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        yield

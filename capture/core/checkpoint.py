@@ -11,7 +11,8 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ def save_native(folder: Path, train_module: Any, state: Mapping[str, Any]) -> No
 
     own = {"rng": EnvRngStates.current_state().as_dict(), "rank": get_rank()}
     try:
-        Checkpointer(work_dir=folder.parent).save(folder, train_module, {**state, **own})
+        with _one_process_is_fine():
+            Checkpointer(work_dir=folder.parent).save(folder, train_module, {**state, **own})
     except _failures() as error:
         raise CheckpointError(f"{folder}: Core cannot write it: {_first_line(error)}") from error
 
@@ -60,9 +62,10 @@ def load_native(folder: Path, train_module: Any) -> dict[str, Any]:
         if not plan.is_file():
             raise CheckpointError(f"{plan}: missing, so Core cannot find the weights")
     try:
-        state = Checkpointer(work_dir=folder.parent).load(
-            folder, train_module, load_trainer_state=True, load_optim_state=True
-        )
+        with _one_process_is_fine():
+            state = Checkpointer(work_dir=folder.parent).load(
+                folder, train_module, load_trainer_state=True, load_optim_state=True
+            )
     except _failures() as error:
         raise CheckpointError(
             f"{folder}: Core cannot load it into this run's model and optimizer: resume with the"
@@ -77,6 +80,14 @@ def load_native(folder: Path, train_module: Any) -> dict[str, Any]:
         if not EnvRngStates.from_dict(state.pop("rng")).restore():
             raise CheckpointError(f"{own}: random states of another Python, numpy or torch")
     return state
+
+
+@contextlib.contextmanager
+def _one_process_is_fine() -> Iterator[None]:
+    """Without PyTorch's warning that a checkpoint is saved by a single process."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
 
 
 def _failures() -> tuple[type[BaseException], ...]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import torch
 
+from .config import RunConfig
 from .errors import ContractError, RefusedError
 from .keptlogps import kept_logps, scaled
 from .keptsets import KeptSets
@@ -65,6 +66,13 @@ class ObjectiveConfig:
     tis_clip_low: float = 0.0
     reduction: str = "token"
     temperature: float = 1.0
+
+    @classmethod
+    def of(cls, config: RunConfig) -> ObjectiveConfig:
+        """The settings of a run: `[objective]`, and the temperature that it samples at."""
+        own = {spec.name for spec in fields(cls)} - {"temperature"}
+        values = {name: getattr(config.objective, name) for name in own}
+        return cls(**values, temperature=config.rollout.temperature)
 
     def __post_init__(self) -> None:
         def need(condition: bool, name: str, rule: str) -> None:

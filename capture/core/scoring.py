@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .config import RunConfig
 from .errors import ContractError, RefusedError
 
 DEFAULT_TOLERANCE = 1e-4
@@ -94,6 +95,17 @@ class ScoringSchedule:
         self._updates = 0
         self._last: int | None = None  # updates when the two forwards last agreed
         self._pending = False
+
+    @classmethod
+    def of(cls, config: RunConfig) -> ScoringSchedule:
+        """That of a run."""
+        own = config.scoring
+        return cls(
+            ScoringConfig(own.force, own.compare_interval, own.tolerance),
+            optimizer_steps=config.steps_per_collection,
+            reference_kl=config.objective.kl_coef > 0,
+            dropout=config.model.dropout,
+        )
 
     @property
     def updates(self) -> int:
