@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from figures import core_router, evidence, registry
+from figures import core_router, core_router_gpu, evidence, registry
 from figures.core_router import averaged, penalties
 from figures.evidence import EvidenceError
 
@@ -44,3 +44,12 @@ def test_a_recording_that_leaves_the_definition_is_no_figure():
     ):
         registry.build("fig-core-7-histograms")
     assert core_router.histograms is registry.get("fig-core-7-histograms")
+
+
+def test_a_mean_over_seeds_is_that_of_the_lines_and_never_of_none():
+    own = core_router_gpu.Lines(core_router_gpu.REPLAY)
+    found = own.over_seeds("mean_abs", what="live", stale=0)
+    assert len(found) == len(own.settings["seeds"])
+    assert own.mean("mean_abs", what="live", stale=0) == pytest.approx(sum(found) / len(found))
+    with pytest.raises(EvidenceError, match="no mean_abs"):
+        own.over_seeds("mean_abs", what="live", stale=3)
