@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import lzma
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -268,7 +270,13 @@ def attention() -> Figure:
         if line["what"] == "train"
     ]
     runs = [DECODING]
-    values, rows = [], []
+    both = [line["pack_tokens"] for line in lines if line["attention"] == "mask"]
+    (document,) = {line["document_tokens"] for line in lines}
+    values = [
+        measured(name, size, "tokens", 0, what=name, runs=runs, kind="count")
+        for name, size in (("pack", max(both)), ("document", document))
+    ]
+    rows = []
     for line in lines:
         name = f"{line['attention']}_{line['pack_tokens']}"
         seconds = measured(
@@ -295,5 +303,55 @@ def attention() -> Figure:
             "way": "Attention",
             "seconds": "A step, two times",
             "memory": "Peak memory",
+        },
+    )
+
+
+# -- chapter 12: records of the runs on a GPU ------------------------------------------------------
+
+THIRDS = ("first", "middle", "last")
+
+
+def records(run: evidence.Run) -> list[dict[str, Any]]:
+    """The contract records of a run, one a step."""
+    text = lzma.decompress(evidence.read(run.folder / "training_contract_rank0.jsonl.xz"))
+    found = [json.loads(line) for line in text.decode("utf-8").splitlines()]
+    evidence.record(evidence.Access(run.id, "training_contract_rank0", steps=len(found)))
+    return found
+
+
+@figure("fig-core-12-gpu")
+def thirds() -> Figure:
+    """Probability error by thirds of the responses, in the first and in the last record."""
+    runs = seeds()
+    stored = [records(run) for run in runs]
+    values, rows = [], []
+    for end, at in (("start", 0), ("end", -1)):
+        row = {"record": "first of each run" if end == "start" else "last of each run"}
+        for part in THIRDS:
+            cells = [own[at]["probability_error"]["thirds"][part]["mean"] for own in stored]
+            what = f"probability_error:{part} third:mean:{end}:range"
+            found = measured(f"{end}_{part}", span(cells), "nats", 4, what=what, runs=SEEDS)
+            values.append(found)
+            row[part] = found.text
+        rows.append(row)
+    largest = max(line["probability_error"]["all"]["max"] for own in stored for line in own)
+    over = sum(line["probability_error"]["all"]["counts"][-1] for own in stored for line in own)
+    values += [
+        measured("largest", largest, "nats", 2, what="probability_error:max:largest", runs=SEEDS),
+        measured(
+            "overflow", over, "", 0, what="probability_error:overflow bin:sum", runs=SEEDS,
+            kind="count", noun="tokens",
+        ),
+    ]  # fmt: skip
+    return Figure(
+        shape="A table with one row for the first and one for the last record.",
+        values=values,
+        rows=rows,
+        columns={
+            "record": "Record",
+            "first": "First third",
+            "middle": "Middle third",
+            "last": "Last third",
         },
     )

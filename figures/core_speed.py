@@ -290,6 +290,11 @@ def decode() -> Figure:
         )  # fmt: skip
         rows.append(row)
 
+    values += [
+        measured(name, size, "answers", 0, what=f"rows:{name}", runs=runs, kind="count")
+        for name, size in zip(("few", "middle", "many"), sizes, strict=True)
+    ]
+
     def draw(style: Style) -> Any:
         made, ax = style.axes(height=2.8, left=False, grid=None)
         for place, size in enumerate(sizes):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scripts import (
+    coregputables,
     coretables,
     featuretables,
     flagtables,
@@ -92,6 +93,7 @@ TABLES: dict[str, Callable[[Tree], list[list[str]]]] = {
     **recipetables.TABLES,
     **labtables.TABLES,
     **sourcetables.TABLES,
+    **coregputables.TABLES,
     **coretables.TABLES,
     **glossary.TABLES,
 }
