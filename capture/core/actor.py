@@ -188,7 +188,9 @@ class CoreActor:
             self._ready()
             check_tokens(samples, self.hf_config)
             if not reference:
-                check_samples(samples, self._ready().router_shape, replay=self._replays)
+                check_samples(
+                    samples, self._ready().router_shape, replay=self.config.replays_routes
+                )
             missing = -len(samples) % self.world_size
             padded = [*samples, *[samples[-1]] * missing] if samples else []
             layout = plan(
@@ -200,7 +202,7 @@ class CoreActor:
             )
         collective.same("rank-schedule", "the samples to score", digest(padded, layout))
         with self._weights_of(reference):
-            own = self._score(layout, padded, replay=self._replays and not reference)
+            own = self._score(layout, padded, replay=self.config.replays_routes and not reference)
         found: dict[int, np.ndarray] = {}
         for part in collective.gather(own):
             found.update(part)
@@ -256,7 +258,7 @@ class CoreActor:
             check_active_inputs(samples)
             check_kept_sets(samples, replay=self.config.rollout.use_sampling_replay)
             check_tokens(samples, self.hf_config)
-            check_samples(samples, self._ready().router_shape, replay=self._replays)
+            check_samples(samples, self._ready().router_shape, replay=self.config.replays_routes)
             if len(samples) != self.config.samples_per_collection:
                 raise ContractError(
                     "collection-size",
@@ -289,7 +291,7 @@ class CoreActor:
         decision = self.scoring.decide()
         scored = None
         if decision.run_pass:
-            scored = self._score(layout, samples, replay=self._replays)
+            scored = self._score(layout, samples, replay=self.config.replays_routes)
         ref = None
         if self.objective.kl_coef:
             with self._weights_of(reference=True):
@@ -314,7 +316,7 @@ class CoreActor:
                 PackWork(
                     pack,
                     self._inputs(pack, samples, scored, ref),
-                    pack_routes(pack, samples) if self._replays else None,
+                    pack_routes(pack, samples) if self.config.replays_routes else None,
                 )
                 for pack in packs
             ]
@@ -381,12 +383,6 @@ class CoreActor:
     def _on_gradients(self) -> None:
         if self.on_gradients is not None:
             self.on_gradients(self._step + 1, self.named_parameters())
-
-    @property
-    def _replays(self) -> bool:
-        """Whether recorded expert ids are replayed; the support matrix wants both switches."""
-        own = self.config.miles
-        return own.use_rollout_routing_replay and own.use_miles_router
 
     # -- inside ----------------------------------------------------------------------------------
 

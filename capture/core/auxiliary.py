@@ -79,7 +79,7 @@ def settings_of(config) -> RouterSettings:
         count_source=core.router_aux_count_source,
         balancing_weight=core.router_aux_loss_weight,
         z_weight=core.router_z_loss_weight,
-        replay=config.miles.use_rollout_routing_replay and config.miles.use_miles_router,
+        replay=config.replays_routes,
     )
 
 

@@ -323,6 +323,11 @@ class RunConfig(Section):
         return self.core.fp32_lm_head or self.trainer.fp32_lm_head
 
     @property
+    def replays_routes(self) -> bool:
+        """Whether recorded expert ids are replayed; the support matrix wants both switches."""
+        return self.miles.use_rollout_routing_replay and self.miles.use_miles_router
+
+    @property
     def truncates(self) -> bool:
         """Whether top_p or top_k keeps tokens from being sampled."""
         return self.rollout.top_p < 1.0 or self.rollout.top_k > 0

@@ -44,7 +44,7 @@ def build(config: RunConfig, hf_dir: Path | str, *, eos_id: int, pad_id: int) ->
         device=config.engine.device,
         fp32_lm_head=config.fp32_lm_head,
         decode=config.engine.decode,
-        expert_ids=config.miles.use_rollout_routing_replay,
+        expert_ids=config.replays_routes,
         eos_ids=[eos_id],
         pad_id=pad_id,
         refresh=config.engine.refresh,
