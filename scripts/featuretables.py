@@ -5,7 +5,6 @@
     done        it is here; `where` says at which place
     superseded  something else is here in its place; `where` says what, `why` says why
     refused     it is not here, and `why` says why
-    later       it belongs to the second manual, which is not written yet
 
 A place is a page under `manuals/`, with an anchor or without, or a file of the repository, with
 `::test_name` or without.
@@ -20,7 +19,7 @@ from typing import Any
 from scripts.tree import Tree, yaml_document
 
 FILE = "manuals/data/features.yaml"
-STATES = ("done", "superseded", "refused", "later")
+STATES = ("done", "superseded", "refused")
 _PAGE = "miles-101/"  # the tables stand on a page of this folder
 _KEYS = {"id", "seed", "section", "what", "state", "where", "why"}
 

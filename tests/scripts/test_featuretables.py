@@ -23,14 +23,6 @@ def test_each_document_has_all_its_features():
     assert rows["page of the sequel"][1] == "94"
 
 
-def test_no_feature_of_the_first_document_waits():
-    assert [
-        x["id"]
-        for x in featuretables.features(TREE)
-        if x["seed"] == "000" and x["state"] == "later"
-    ] == []
-
-
 def test_a_page_becomes_a_link_with_its_title_and_a_file_a_name():
     rows = featuretables.first(
         Tree(
@@ -53,6 +45,7 @@ def test_a_page_becomes_a_link_with_its_title_and_a_file_a_name():
         ({"state": "superseded", "where": PLACE}, "superseded without a reason"),
         ({"state": "refused"}, "refused without a reason"),
         ({"state": "soon", "where": PLACE}, "state 'soon'"),
+        ({"state": "later", "where": PLACE}, "state 'later'"),
         ({"state": "done", "where": ["miles-101/9-9.md"]}, "no page or file 'miles-101/9-9.md'"),
         ({"state": "done", "where": ["scripts/none.py"]}, "no page or file"),
         (
