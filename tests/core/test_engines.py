@@ -175,6 +175,30 @@ def test_a_draw_never_takes_an_impossible_token():
             assert found.tokens.tolist() == [1]
 
 
+@pytest.mark.parametrize("cut", [{}, {"top_p": 0.9}, {"top_k": 40, "top_p": 0.95}])
+def test_the_largest_draw_takes_the_last_token_that_is_kept(cut):
+    """No product with the total reaches it, whatever the rounding: then the first one came out."""
+    logits = torch.randn(20_000, 60, generator=torch.Generator().manual_seed(3)) * 3
+    uniform = torch.full((len(logits),), np.nextafter(1.0, 0.0), dtype=torch.float64)
+    found = sampling.pick(logits, uniform, temperature=1.0, **cut, kept_sets=bool(cut))
+    if cut:
+        last = found.kept_ids.gather(-1, found.kept_counts[:, None] - 1)[:, 0]
+    else:
+        last = torch.full_like(found.tokens, 59)
+    torch.testing.assert_close(found.tokens, last, rtol=0, atol=0)
+
+
+def test_a_large_vocabulary_loses_no_rare_token():
+    """float32 sums of so many probabilities are off by more than most of them."""
+    logits = torch.randn(1, 150_000, generator=torch.Generator().manual_seed(5))
+    uniform = torch.linspace(0.01, 0.99999, 64, dtype=torch.float64)
+    found = sampling.pick(logits.expand(64, -1), uniform, temperature=1.0)
+    sums = torch.log_softmax(logits[0], dim=-1).double().numpy()
+    sums = np.exp(sums).cumsum()
+    wanted = np.searchsorted(sums, uniform.numpy() * sums[-1], side="right")
+    np.testing.assert_array_equal(found.tokens.numpy(), wanted)
+
+
 def test_logits_that_are_no_numbers_are_an_error():
     own = engine()
     with torch.no_grad():

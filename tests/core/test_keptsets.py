@@ -144,6 +144,7 @@ def test_ties_and_signs_are_ordered_as_a_stable_sort_orders_them():
     generator = torch.Generator().manual_seed(6)
     values = torch.randint(-3, 4, (200, 64), generator=generator).float() * 0.5
     values[:, ::7] *= 1e-30
+    values[:, ::5] *= -1.0  # 0.0 and -0.0 are equal
     found = sampling._most_probable(values, 20)
     expected = values.sort(dim=-1, descending=True, stable=True).indices[:, :20]
     assert torch.equal(found, expected)
@@ -223,6 +224,23 @@ def test_gradients_are_those_of_a_masked_softmax(chunk, temperature, monkeypatch
         found.append(given.grad)
     torch.testing.assert_close(found[0], found[1], rtol=1e-12, atol=1e-13)
     assert not found[0][0].any()  # a set of one pulls on nothing
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
+def test_a_part_of_the_rows_is_no_larger_than_a_chunk_or_one_row(chunk, monkeypatch):
+    monkeypatch.setattr(keptlogps, "CHUNK", chunk)
+    rng = np.random.default_rng(chunk)
+    sets = KeptSets.of([np.arange(size) for size in rng.integers(1, 30, 200)])
+    parts = list(keptlogps._chunks(sets))
+    assert [part[0] for part in parts] == [0, *(end for _, end, _ in parts[:-1])]
+    assert parts[-1][1] == 200
+    for start, end, widest in parts:
+        assert widest == sets.sizes[start:end].max()
+        assert (end - start) * widest <= chunk or end == start + 1
+    # and no smaller than need be
+    for (start, end, _), _ in zip(parts, parts[1:], strict=False):
+        assert (end + 1 - start) * sets.sizes[start : end + 1].max() > chunk
+    assert list(keptlogps._chunks(KeptSets.of([]))) == []
 
 
 def test_low_precision_logits_get_a_gradient_of_their_own_dtype():

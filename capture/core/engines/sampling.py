@@ -85,9 +85,8 @@ def pick(
         counts = inside.sum(dim=-1).clamp(min=1)
         running = running.minimum(running.gather(-1, counts[:, None] - 1))
     # the first place whose sum exceeds the draw has a probability above 0; the last sum exceeds
-    # every draw, since uniform < 1, except where the product rounds up to it
-    total = running[:, -1]
-    draw = torch.minimum(uniform.double() * total, torch.nextafter(total, total.new_zeros(())))
+    # every draw, since a uniform is at most 1 - 2**-53 and that times a double rounds below it
+    draw = uniform.double() * running[:, -1]
     place = (running > draw[:, None]).to(torch.uint8).argmax(dim=-1)[:, None]
     tokens = place if order is None else order.gather(-1, place)
     whole = logp.gather(-1, tokens)[:, 0]
