@@ -238,7 +238,7 @@ def test_a_part_of_the_rows_is_no_larger_than_a_chunk_or_one_row(chunk, monkeypa
         assert widest == sets.sizes[start:end].max()
         assert (end - start) * widest <= chunk or end == start + 1
     # and no smaller than need be
-    for (start, end, _), _ in zip(parts, parts[1:], strict=False):
+    for start, end, _ in parts[:-1]:
         assert (end + 1 - start) * sets.sizes[start : end + 1].max() > chunk
     assert list(keptlogps._chunks(KeptSets.of([]))) == []
 
