@@ -65,9 +65,9 @@ class PackRouter(MoERouterV2):
         work = self._work_of(x)
         weights, ids, counts, info = super().forward(x, False, loss_div_factor=loss_div_factor)
         if work is not None and not is_checkpoint_recomputing():
-            work.layers[self.layer].executed = ids.detach()
+            work.layers[self.layer].executed = ids
         # along with the loss's own inputs, so that no later forward's metadata can meet them
-        return weights, ids, counts, (*info[:4], ids.detach(), work)
+        return weights, ids, counts, (*info[:4], ids, work)
 
     def _work_of(self, x: torch.Tensor) -> RouterWork | None:
         """The metadata of this forward, or of the one that is being recomputed."""

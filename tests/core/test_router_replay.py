@@ -157,6 +157,9 @@ def test_contexts_do_not_nest_and_leave_nothing_behind():
     with kit.armed(block, work), pytest.raises(ContractError, match="inside another"):
         second.__enter__()
     assert block.routed_experts_router.work is None
+    with pytest.raises(KeyError), kit.armed(block, kit.RouterWork(None, (4,), None, 1)):
+        raise KeyError
+    assert block.routed_experts_router.work is None
     with pytest.raises(ContractError, match="no forward to collect from"):
         kit.collect(block)
 
