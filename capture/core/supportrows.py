@@ -98,6 +98,12 @@ def _moe_family(config: RunConfig, facts: ModelFacts) -> str | None:
     return None if known else f'model_type = "{facts.family}", {values(config, "model.backend")}'
 
 
+def _dense_experts(config: RunConfig, facts: ModelFacts) -> str | None:
+    named = "model.family" if config.model.path is None else "model.path"
+    wrong = config.model.backend == "dense" and facts.experts > 0
+    return values(config, "model.backend", named) if wrong else None
+
+
 def _moe(test: Callable[[RunConfig, ModelFacts], bool], *keys: str) -> Condition:
     return _if(lambda config, facts: is_moe(config, facts) and test(config, facts), *keys)
 
@@ -130,8 +136,7 @@ REFUSED_BY_SETTINGS = (
         _moe_family, {"model.backend": "moe"}),
     Row("backend-experts", "the dense backend for a model with experts", "refused",
         "its configuration names experts, and the dense trainer has none", HOOKUP,
-        _if(lambda config, facts: config.model.backend == "dense" and facts.experts > 0,
-            "model.backend", "model.path"),
+        _dense_experts,
         {"model.backend": "dense"}, facts=ModelFacts("llama", 8)),
     Row("model-family", "a model that is not Llama, Qwen3 or OLMo-2", "refused",
         "no weight mapping that round-trips bitwise is tested for it", HOOKUP,
