@@ -36,9 +36,8 @@ def test_ratios_are_those_of_runs_of_one_record():
 
 
 def test_both_sides_had_the_same_model_questions_and_lengths():
-    sides = [
-        lines(record, file)[0] for place in core_speed.SIDES.values() for record, file in place
-    ]
+    places = [place for side in core_speed.SIDES.values() for place in side]
+    sides = [lines(record.partition("/")[2], file)[0] for record, file in places]
     for key in ("model", "prompts", "samples_per_step", "max_new_tokens", "temperature", "lr",
                 "forward_dtype", "master_dtype", "seed", "gpu", "torch"):  # fmt: skip
         assert len({side[key] for side in sides}) == 1, key
