@@ -112,3 +112,42 @@ def ranks() -> Figure:
         rows=rows,
         columns={"what": "Objective of the first step", "value": "Recorded"},
     )
+
+
+@figure("fig-core-6-run")
+def experts() -> Figure:
+    """Load of the busiest expert at each step of the recorded mixture, and its replay."""
+    loads = [max(layers) for layers in corelab.column("moe", "router.imbalance")]
+    moved = [max(layers) for layers in corelab.column("moe", "router.disagreement")]
+    rewards = corelab.logged("moe", "eval/arithmetic")
+    runs = [f"{CORE_LAB}/moe"]
+    rows = [
+        {"step": n, "busiest_over_mean": load, "share_that_live_routing_moves": share}
+        for n, (load, share) in enumerate(zip(loads, moved, strict=True), start=1)
+    ]
+
+    def draw(style: Any) -> Any:
+        drawing, axes = style.axes(height=2.2)
+        axes.plot(range(1, len(loads) + 1), loads, color=style.colour("trainer"))
+        axes.axhline(1, color=style.colour("outside"), linestyle="--", linewidth=1)
+        axes.set_xlabel("optimizer step")
+        axes.set_ylabel("busiest expert over mean")
+        axes.set_ylim(0)
+        return drawing
+
+    def value(name: str, number: float, digits: int, what: str, unit: str = "") -> Any:
+        return measured(name, number, unit, digits, what=what, runs=runs)
+
+    return Figure(
+        shape="A line that stays above the dashed line of an even load.",
+        values=[
+            measured("steps", len(loads), "steps", 0, what="steps", runs=runs, kind="count"),
+            value("first", loads[0], 2, "router.imbalance:first", "times"),
+            value("last", loads[-1], 2, "router.imbalance:last", "times"),
+            value("moved", max(moved), 0, "router.disagreement:max"),
+            value("before", statistics.fmean(rewards[:ENDS]), 3, "eval/arithmetic:first5"),
+            value("after", statistics.fmean(rewards[-ENDS:]), 3, "eval/arithmetic:last5"),
+        ],
+        rows=rows,
+        draw=draw,
+    )

@@ -23,7 +23,7 @@ from figures.values import Value
 
 FOLDER = PurePosixPath("capture/core/findings")
 RECORDED = PurePosixPath("capture/core/recorded")
-RUNS = ("mechanics", "async", "two-ranks")  # recorded runs of examples; other names are findings
+RUNS = ("mechanics", "async", "moe", "two-ranks")  # recorded runs of examples; other names are findings
 STAND_INS = "Core code with CPU stand-ins for {} functions"
 
 
