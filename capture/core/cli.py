@@ -83,8 +83,9 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def early(config: RunConfig) -> None:
-    """Refuse folders that cannot be used, and a task or device that is not there, at once."""
-    importlib.import_module("capture.core.tasks").load(config)
+    """Refuse unusable folders, a task or device that is not there, prompts that do not fit."""
+    tasks = importlib.import_module("capture.core.tasks")
+    tasks.check_lengths(config, tasks.load(config))
     rank = os.environ.get("RANK", "0")
     importlib.import_module("capture.core.resuming").early(
         config, int(rank) if rank.isdigit() else 0

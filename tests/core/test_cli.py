@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from test_manifest import checkpoint
 
-from capture.core import cli, configfile, resuming, runtime, tinymodel
+from capture.core import cli, configfile, resuming, runtime, tasks, tinymodel
 from capture.core.errors import CheckpointError, ConfigError, ContractError
 
 ROOT = Path(__file__).resolve().parents[2]
+EARLY = cli.early
+LONGEST = max(len(prompt.tokens) for prompt in tasks.load(configfile.parse({})).train)
 
 
 @pytest.fixture
@@ -241,3 +243,29 @@ def test_a_task_that_is_none_is_refused_before_the_runtime_is_looked_at(tmp_path
     path.write_text('[task]\nname = "aritmetic"\n')
     assert cli.main(["run", str(path)]) == 2
     assert "task.name: 'aritmetic'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("batch", "kind", "fits"),
+    [
+        ({"pack_tokens": LONGEST + 16}, "transformers", True),
+        ({"pack_tokens": LONGEST + 15}, "transformers", False),
+        ({"document_tokens": LONGEST + 16, "pack_tokens": 2 * (LONGEST + 16)}, "core", True),
+        ({"document_tokens": LONGEST + 15, "pack_tokens": 2 * (LONGEST + 15)}, "core", False),
+        ({}, "transformers", True),
+    ],
+)
+def test_a_prompt_that_with_its_longest_response_fits_nowhere_is_refused_at_once(
+    tmp_path, driver, capsys, monkeypatch, batch, kind, fits
+):
+    monkeypatch.setattr(cli, "early", EARLY)
+    path = tmp_path / "run.toml"
+    lines = [f'[engine]\nkind = "{kind}"', "[rollout]\nmax_new_tokens = 16", "[batch]"]
+    path.write_text("\n".join([*lines, *(f"{key} = {value}" for key, value in batch.items())]))
+    assert cli.main(["run", str(path)]) == (0 if fits else 2)
+    said = capsys.readouterr().err
+    assert len(driver.seen) == fits
+    if not fits:
+        assert f"the longest prompt has {LONGEST} tokens" in said
+        assert said.count("\n") == 1
+        assert not (tmp_path / "out").exists()

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .base import Prompt, Task, load
+from .base import Prompt, Task, check_lengths, load
 
-__all__ = ["Prompt", "Task", "load"]
+__all__ = ["Prompt", "Task", "check_lengths", "load"]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ..errors import ConfigError
+from ..errors import ConfigError, RefusedError
 
 if TYPE_CHECKING:
     from ..config import RunConfig
@@ -62,3 +62,24 @@ def load(config: RunConfig) -> Task:
     if not hasattr(module, "build"):
         raise ConfigError(f"task.name: {name!r}: no module of capture.core.tasks")
     return module.build(config)
+
+
+def check_lengths(config: RunConfig, task: Task) -> None:
+    """Raise RefusedError where a prompt with its longest response does not fit the settings.
+
+    A run would otherwise end when such a sample first comes, which may be after hours.
+    """
+    own = config.batch
+    key, room = "pack_tokens", own.pack_tokens
+    if own.document_tokens:
+        key, room = "document_tokens", own.document_tokens
+    # only the exact engine answers held-out prompts in rows of that size
+    exact = config.engine.kind == "core"
+    prompts = (*task.train, *task.held_out) if exact else task.train
+    longest = max(len(prompt.tokens) for prompt in prompts)
+    if room and longest + config.rollout.max_new_tokens > room:
+        raise RefusedError(
+            f"batch.{key} = {room}, rollout.max_new_tokens = {config.rollout.max_new_tokens}: the"
+            f" longest prompt has {longest} tokens, and a sample is never split",
+            key.replace("_", "-"),
+        )
