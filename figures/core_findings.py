@@ -71,6 +71,22 @@ def hook() -> Figure:
     )
 
 
+@figure("fig-core-1-build")
+def weights_at_build() -> Figure:
+    """What is left of a model's weights after Core has built a train module around it."""
+    name = "weights_at_build"
+    return table(
+        [
+            ("all numbers", value("kept", name, "kept", 0, unit="percent", scale=100)),
+            (
+                "numbers of matrices alone",
+                value("matrices", name, "kept_matrices", 0, unit="percent", scale=100),
+            ),
+        ],
+        what="Share that is as before",
+    )
+
+
 @figure("fig-core-4-documents")
 def documents() -> Figure:
     """Packed and alone, with and without the mask between documents, for three architectures."""
@@ -365,6 +381,36 @@ def counts() -> Figure:
     )
 
 
+@figure("fig-core-7-ranks")
+def router_ranks() -> Figure:
+    """Balancing loss of six documents on one process and on two ranks, for three ways to divide."""
+    name = "router_ranks"
+    combinations = corelab.read(name, "every")
+    ways = {
+        "alone": "One process, one pack",
+        "ranks": "Two ranks, counts of the step",
+        "naive": "Two ranks, own counts",
+    }
+    values, rows = [], []
+    for grouping in ("sequence", "pack"):
+        at = combinations.index([grouping, "token"])
+        row = {"grouping": f"`{grouping}`, over tokens"}
+        for way in ways:
+            found = value(f"{way}_{grouping}", name, way, 4, at=at)
+            values.append(found)
+            row[way] = found.text
+        rows.append(row)
+    values.append(value("gap", name, "gap", 1, exponent=True))
+    for key in ("pack_gap", "naive_gap"):
+        values.append(value(key, name, key, 1, unit="percent", scale=100))
+    return Figure(
+        shape="A table with one row for each grouping and one column for each way to divide.",
+        values=values,
+        rows=rows,
+        columns={"grouping": "Grouping", **ways},
+    )
+
+
 @figure("fig-core-7-others")
 def others() -> Figure:
     """One router, the balancing loss of three code bases."""
@@ -445,6 +491,26 @@ def checkpoint_ranks() -> Figure:
         values=[saved],
         rows=rows,
         columns={"who": "Who is asked", "ranks": "Saved by ranks", "does": "What it does"},
+    )
+
+
+@figure("fig-core-9-resume")
+def resume() -> Figure:
+    """A resumed run against an unbroken one, with all state and with weights alone."""
+    name = "resume"
+    return table(
+        [
+            ("resumed from a checkpoint", value("resumed", name, "resumed", 0)),
+            (
+                "weights and step number alone",
+                value("without", name, "without", 1, exponent=True),
+            ),
+            (
+                "what the unbroken run moved in these two steps",
+                value("moved", name, "moved", 1, exponent=True),
+            ),
+        ],
+        what="Largest difference of a weight",
     )
 
 

@@ -257,12 +257,13 @@ def recorded_runs(tree: Tree) -> list[list[str]]:
 
 
 def findings(tree: Tree) -> list[list[str]]:
-    """The findings: name, what came of the note behind it, stand-ins, and how to run it again."""
-    rows = [["finding", "outcome", "functions with a stand-in", "limits"]]
+    """The findings: name, the note behind it and what came of it, stand-ins, and limits."""
+    rows = [["finding", "what the notes had", "outcome", "functions with a stand-in", "limits"]]
     for name in record.stored(tree.root / "capture/core/findings"):
         found = record.read(name, tree.root / "capture/core/findings")
         count = str(found.environment.get("stand_ins") or "none")
-        rows.append([f"`{name}`", found.outcome, count, " ".join(found.notes) or DASH])
+        noted = found.noted or DASH
+        rows.append([f"`{name}`", noted, found.outcome, count, " ".join(found.notes) or DASH])
     return rows
 
 
