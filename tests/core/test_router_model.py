@@ -264,6 +264,31 @@ def test_repacking_keeps_the_objective_of_documents_and_changes_that_of_packs(gr
             assert distance(alone, packed) > 1e-3
 
 
+@pytest.mark.parametrize("replay", [False, True])
+def test_a_filler_pack_adds_nothing_to_router_losses_loads_and_gradients(replay):
+    data = recorded(collection()) if replay else collection()
+    step = plan(data.samples, world_size=2, optimizer_steps=1, pack_tokens=24).steps[0]
+    packs = next(own for own in step.ranks if any(pack.is_filler for pack in own))
+    actor = loaded(**objective("pack", "response", "executed"), **(REPLAY if replay else {}))
+    found = []
+    for filled in (True, False):
+        work = [
+            PackWork(pack, pack_inputs(pack, data.samples),
+                     pack_routes(pack, data.samples) if replay else None)
+            for pack in packs if filled or not pack.is_filler
+        ]  # fmt: skip
+        actor.module.zero_grads()
+        context = StepContext(actor.objective, step.denominators, step.auxiliary)
+        outputs = actor.module.train_packs(work, context)
+        gradients = {name: p.grad.clone() for name, p in actor.named_parameters().items()}
+        found.append((outputs, gradients))
+    (with_fillers, first), (without, second) = found
+    for pack, output in zip(packs, with_fillers, strict=True):
+        assert output.router.flat().any() == (not pack.is_filler)
+    assert len(with_fillers) > len(without) > 0
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
 def test_the_count_source_changes_no_policy_gradient_and_no_output():
     data = recorded(collection())
     weights = dict.fromkeys(NO_ROUTER, 0.0)

@@ -104,9 +104,12 @@ def test_ids_without_replay_are_refused_and_absent_ones_are_fine():
     bare = sample(4, 1, 1, None)
     check_samples([bare], SHAPE, replay=False)
     check_samples([bare], None, replay=False)
+    check_samples([bare], None, replay=True)  # the support matrix refuses such a run
     for shape in (SHAPE, None):
         with pytest.raises(ContractError, match="sample 5: has recorded expert ids"):
             check_samples([bare, sample(5, 2, 3)], shape, replay=False)
+    with pytest.raises(ContractError, match="sample 5: has recorded expert ids"):
+        check_samples([bare, sample(5, 2, 3)], None, replay=True)
 
 
 def test_every_expert_may_be_chosen_at_once():
@@ -128,9 +131,6 @@ def test_ids_stay_with_document_token_and_layer_through_packing(pack_tokens, dty
         assert routes.shape == (len(pack.tokens), LAYERS, TOPK)
         kept = recorded_rows(pack.doc_lens)
         assert (routes[~kept] == synthetic_tail(LAYERS, TOPK)).all()
-        if pack.is_filler:
-            assert (routes == np.arange(TOPK)).all()
-            continue
         start = 0
         for index, length in zip(pack.sample_indexes, pack.doc_lens, strict=True):
             own = samples[index]
@@ -146,6 +146,17 @@ def test_ids_stay_with_document_token_and_layer_through_packing(pack_tokens, dty
         assert not kept[np.cumsum(pack.doc_lens) - 1].any()
         assert kept.sum() == start - pack.responses
     assert seen == set(range(len(samples)))
+
+
+def test_a_filler_runs_different_experts_that_every_layer_has():
+    samples = [sample(n, 2, 2 + 5 * (n == 0)) for n in range(4)]
+    laid = plan(samples, world_size=2, optimizer_steps=1, pack_tokens=9).steps[0]
+    fillers = [pack for rank in laid.ranks for pack in rank if pack.is_filler]
+    assert fillers
+    for pack in fillers:
+        routes = pack_routes(pack, samples)
+        assert routes.shape == (len(pack.tokens), LAYERS, TOPK)
+        assert (routes == np.arange(TOPK)).all()
 
 
 def test_a_pack_refuses_ids_of_another_document():
