@@ -28,7 +28,6 @@ SIDES = {
 }
 LABELS = {"default": "TRL, its defaults", "fastest": "TRL, plain256", "core": "this trainer"}
 ROLES = {"default": "outside", "fastest": "lifecycle", "core": "trainer"}
-FORWARD = {"plain64": "64", "plain256": "256", "continuous": "256", "continuous-graphs": "256"}
 TRIES = ("plain256", "plain64", "continuous", "continuous-graphs")
 FAILED = "static"
 WARMUP = {"try": 1, "run": peer_rows.WARMUP}
@@ -160,7 +159,7 @@ def candidates() -> Figure:
         rows.append(
             {
                 "name": name,
-                "forward": FORWARD[name],
+                "forward": str(lines[0]["forward_samples"]),
                 "became": "ran",
                 **{
                     short: one.text
@@ -175,10 +174,9 @@ def candidates() -> Figure:
     if setup["kind"] != "setup":
         raise EvidenceError("peer: the static cache has steps")
     nothing = {"rate": "", "step": "", "memory": ""}
-    rows.append(
-        {"name": FAILED, "forward": "64", "became": "failed at its first answer", **nothing}
-    )
-    rows.append({"name": "compiled", "forward": "256", "became": "left out: no time", **nothing})
+    forward = str(setup["forward_samples"])
+    rows.append({"name": FAILED, "forward": forward, "became": "failed at once", **nothing})
+    rows.append({"name": "compiled", "forward": "", "became": "left out: no time", **nothing})
     return Figure(
         shape="A table with one row for each configuration.",
         values=values,
