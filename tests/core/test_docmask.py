@@ -144,6 +144,20 @@ def test_packs_and_single_documents_take_the_kernel_and_keep_their_numbers(monke
         assert torch.allclose(one, other, atol=2e-6)
 
 
+def test_what_layers_share_is_made_anew_for_other_documents():
+    """Of one length each: a mask or bounds of the pack before would fit, and be wrong."""
+    own, cpu = docmask.DocumentAttention, torch.device("cpu")
+    for lengths in ([3, 5], [4, 4], [1, 7], [4, 4]):
+        bounds = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
+        mask = own._mask(None, bounds, 8, cpu)
+        assert torch.equal(mask, docmask.document_mask(bounds, 8))
+        assert own._mask(None, bounds, 8, cpu) is mask
+    for rows, length in ((2, 6), (3, 4), (3, 5), (2, 6)):
+        found = own._rows(None, rows, length, cpu)
+        assert found.tolist() == [length * i for i in range(rows + 1)]
+        assert own._rows(None, rows, length, cpu) is found
+
+
 def test_the_check_passes_the_same_attention_and_refuses_another(monkeypatch):
     use(monkeypatch, as_in_2_13)
     gaps = docmask.check("cpu", lengths=(1, 7, 4))
