@@ -42,7 +42,7 @@ def machine(tree: Tree) -> list[list[str]]:
 
 
 def _when(moment: Any) -> str:
-    return f"{moment:%Y-%m-%d %H:%M}"
+    return f"{moment:%H:%M}"
 
 
 def stored(tree: Tree) -> list[list[str]]:
