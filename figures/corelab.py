@@ -23,7 +23,8 @@ from figures.values import Value
 
 FOLDER = PurePosixPath("capture/core/findings")
 RECORDED = PurePosixPath("capture/core/recorded")
-RUNS = ("mechanics", "async", "moe", "two-ranks")  # recorded runs of examples; other names are findings
+# recorded runs of examples; other names are findings
+RUNS = ("mechanics", "async", "moe", "two-ranks")
 STAND_INS = "Core code with CPU stand-ins for {} functions"
 
 
