@@ -589,18 +589,22 @@ def skipped() -> Figure:
         ("loss is no number, AdamW", "none", "plain_bad"),
         ("loss is no number, SkipStepAdamW", "skipped", "nan_bad"),
         ("loss 1000 times as large, SkipStepAdamW", "skipped", "large_bad"),
+        ("loss times -1000, SkipStepAdamW without a norm", "none", "alone_low_bad"),
     )
-    for key in ("nan_skipped", "large_skipped"):
-        if corelab.read(name, key) != 1.0:
-            raise ValueError(f"{name}.json: {key} is not 1")
+    expected = {"nan_skipped": 1.0, "large_skipped": 1.0, "low_skipped": 1.0}
+    expected |= {"alone_large_skipped": 1.0, "alone_low_skipped": 0.0}
+    for key, flag in expected.items():
+        if corelab.read(name, key) != flag:
+            raise ValueError(f"{name}.json: {key} is not {flag:g}")
     values = [value(key, name, key, 0, unit="percent", scale=100) for _, _, key in cases]
+    moved = value("moved", name, "alone_low_moved", 4)
     rows = [
         {"case": case, "says": says, "bad": found.text}
         for (case, says, _), found in zip(cases, values, strict=True)
     ]
     return Figure(
-        shape="A table of three cases.",
-        values=values,
+        shape="A table of four cases.",
+        values=[*values, moved],
         rows=rows,
         columns={"case": "Case", "says": "It reports", "bad": "Weights that are no numbers"},
     )

@@ -3,6 +3,10 @@
 Core's own train module and optimizer, without any check of this trainer in between. The skip-step
 optimizer multiplies the update by 0 when it skips, and 0 times NaN is NaN. The same step through
 the trainer, which looks at the loss and the gradient norm before the optimizer does.
+
+The skip-step optimizer judges the loss that Core records and, where the train module clips, the
+gradient norm too. It skips what lies far above the recent ones, and looks at neither downwards: so
+a loss far below them is skipped for its gradient norm, or passes where there is no norm.
 """
 
 from __future__ import annotations
@@ -21,14 +25,16 @@ STEPS = 6  # ordinary steps before the bad one
 LENGTH = 32
 
 
-def step_with(kind: str, factor: float) -> dict[str, float]:
+def step_with(kind: str, factor: float, *, clips: bool = True) -> dict[str, float]:
     """One bad step after ordinary ones: what is reported, and what became of the weights.
 
-    factor: what the bad step's loss is multiplied by.
+    factor: what the bad step's loss is multiplied by. clips: without, the optimizer gets no norm.
     """
     # clipping is Core's own 1.0; the window is shortened so that a few steps fill it
     actor = common.actor_of(optimizer__kind=kind, optimizer__max_grad_norm=1.0)
     module = actor.module
+    if not clips:
+        module.max_grad_norm = None
     module.rank_microbatch_size = 4 * LENGTH
     if kind == "skip_step_adamw":
         module.optim.rolling_interval_length = STEPS
@@ -37,7 +43,10 @@ def step_with(kind: str, factor: float) -> dict[str, float]:
 
     def scaled(input_ids, labels=None, **others):
         found = forward(module, input_ids, labels=labels, **others)
-        return found._replace(loss=found.loss * scale) if labels is not None else found
+        if labels is None:
+            return found
+        # the loss that Core records is the one that the optimizer judges
+        return found._replace(loss=found.loss * scale, ce_loss=found.ce_loss * scale)
 
     module.model_forward = scaled
     generator = torch.Generator().manual_seed(2)
@@ -78,6 +87,9 @@ def measure() -> Finding:
     nan = step_with("skip_step_adamw", math.nan)
     plain = step_with("adamw", math.nan)
     low = step_with("skip_step_adamw", -1000.0)
+    alone = {
+        factor: step_with("skip_step_adamw", factor, clips=False) for factor in (1000.0, -1000.0)
+    }
     raised, same = checked()
     return Finding(
         name="",
@@ -101,6 +113,28 @@ def measure() -> Finding:
             ),
             "low_skipped": Value(
                 low["skipped"], "1", "step_skipped after a loss times -1000", "exact"
+            ),
+            "alone_large_skipped": Value(
+                alone[1000.0]["skipped"],
+                "1",
+                "step_skipped after a loss times 1000, no gradient norm",
+                "exact",
+            ),
+            "alone_low_skipped": Value(
+                alone[-1000.0]["skipped"],
+                "1",
+                "step_skipped after a loss times -1000, no gradient norm",
+                "exact",
+            ),
+            "alone_low_bad": Value(
+                alone[-1000.0]["bad"], "1", "share of weights not finite then", "exact"
+            ),
+            "alone_low_moved": Value(
+                alone[-1000.0]["moved"],
+                "1",
+                "largest change of a weight in that step",
+                "close",
+                0.05,
             ),
             "trainer_raised": Value(
                 raised, "1", "the trainer refused a step with an infinite loss", "exact"
