@@ -83,7 +83,7 @@ $(MILES_RL_READY): capture/core/requirements-miles.lock $(CORE_READY)
 env-core: $(CORE_READY) ## make the environment of the OLMo-core trainer (torch)
 
 check-core: $(CORE_READY) $(MILES_RL_READY) ## test the OLMo-core trainer (own environment)
-	@OMP_NUM_THREADS=2 TOKENIZERS_PARALLELISM=false MILES_RL=$(CURDIR)/$(MILES_RL) $(CORE_BIN) -m pytest -p no:cacheprovider -m "slow or not slow" tests/core
+	@OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false MILES_RL=$(CURDIR)/$(MILES_RL) $(CORE_BIN) -m pytest -p no:cacheprovider --numprocesses=2 --dist=loadfile -m "slow or not slow" tests/core
 
 check-containers: $(READY) ## test the kit against a real container engine (needs root)
 	@$(BIN) -m pytest tests/containers
