@@ -1,7 +1,7 @@
-"""Charts of the second manual on denominators, replay, router losses and the FP32 head.
+"""The worked example of the router objectives: two documents, two groupings, two averages.
 
-Drawn from recorded findings and runs of a processor. The worked example is computed here once more
-from the definition, with fractions, and compared with what the trainer's own function recorded.
+Figures of chapter 7 of the second manual. The example is computed here once more from the
+definition, with fractions, and compared with what the trainer's own function recorded.
 """
 
 from __future__ import annotations
@@ -12,116 +12,140 @@ from fractions import Fraction
 from typing import Any
 
 from figures import corelab
-from figures.core_findings import GROUPED, bars, table
 from figures.corelab import value
+from figures.coreparts import table
 from figures.evidence import CORE_LAB, EvidenceError
 from figures.registry import Figure, figure
 from figures.sources import measured
 from figures.style import Style
 from figures.values import Value
 
-RANKS = f"{CORE_LAB}/two-ranks"
+GROUPED = (("pack", "token"), ("pack", "response"), ("sequence", "token"), ("sequence", "response"))
 
 
-# -- chapter 5: denominators -----------------------------------------------------------------------
-
-
-@figure("fig-core-5-direction")
-def direction() -> Figure:
-    """Cosine between Core's own two-rank gradient and that of one process."""
-    cosines = [
-        value(key, "local_denominators", "core_cosine", 2, at=n)
-        for n, key in enumerate(("half", "quarter", "eighth"))
+@figure("fig-core-7-example")
+def worked_example() -> Figure:
+    """Two documents of two and six tokens, their penalties, and both ways to average them."""
+    name = "worked_example"
+    lengths = [
+        value(key, name, "lengths", 0, unit="tokens", kind="count", at=n)
+        for n, key in enumerate(("short", "long"))
     ]
-    labels = ("half of them", "a quarter", "an eighth")
+    penalties = [
+        value(f"penalty_{key}", name, "penalties", 0, at=n)
+        for n, key in enumerate(("short", "long"))
+    ]
+    token, response = (
+        value("token", name, "token", 1),
+        value("response", name, "response", 0),
+    )
+    weighted = [
+        value("weighted_token", name, "weighted_token", 3),
+        value("weighted_response", name, "weighted_response", 2),
+    ]
+    sizes = [int(found.low) for found in lengths]
+    heights = [float(found.low) for found in penalties]
     rows = [
-        {"labels": label, "cosine": found.low} for label, found in zip(labels, cosines, strict=True)
+        {"document": n, "tokens": size, "penalty": height}
+        for n, (size, height) in enumerate(zip(sizes, heights, strict=True))
     ]
 
     def draw(style: Style) -> Any:
-        return bars(style, labels, cosines, ["failure"] * 3, log=False)
+        made = style.canvas(3.9 if style.narrow else 2.3)
+        axes = made.subplots(2, 1) if style.narrow else made.subplots(1, 2)
+        places = {"token": [0.0, float(sizes[0])], "response": [0.0, sum(sizes) / 2]}
+        widths = {"token": sizes, "response": [sum(sizes) / 2] * 2}
+        titles = {"token": "weight by tokens", "response": "one weight a document"}
+        means = {"token": token, "response": response}
+        for ax, key in zip(axes, places, strict=True):
+            style.plain(ax, grid=None)
+            for place, width, height, hatch in zip(
+                places[key], widths[key], heights, ("", "///"), strict=True
+            ):
+                ax.bar(place, height, width=width, align="edge", **style.bar("trainer", hatch))
+            ax.axhline(float(means[key].low), color=style.colour("failure"), linestyle="--")
+            ax.annotate(
+                f"mean {means[key].text}",
+                (0.1, float(means[key].low)),
+                xytext=(0, 3),
+                textcoords="offset points",
+            )
+            ax.set_title(titles[key])
+            ax.set_ylim(0, 3.6)
+            ax.set_yticks((0, 1, 2, 3))
+            ax.set_xticks([])
+        axes[0].set_ylabel("penalty")
+        return made
 
     return Figure(
-        shape="Three bars that shrink as the second rank keeps fewer labels.",
-        values=cosines,
+        shape=(
+            "Two charts of two bars, one a document, as high as its penalty. On the left a bar is "
+            "as wide as its document has tokens, on the right both are equally wide. A dashed line "
+            "marks the mean."
+        ),
+        values=[*lengths, *penalties, token, response, *weighted],
         rows=rows,
         draw=draw,
     )
 
 
-@figure("fig-core-5-record")
-def recorded_counts() -> Figure:
-    """Counts and denominators of the first step of the recorded run on two ranks."""
-
-    def first(key: str, rank: int = 0) -> int:
-        return corelab.column("two-ranks", key, rank=rank)[0]
-
-    def count(name: str, number: int, what: str, noun: str) -> Value:
-        return measured(name, number, "", 0, what=what, runs=[RANKS], kind="count", noun=noun)
-
-    shared = ("denominators.policy", "denominators.auxiliary_tokens")
-    if any(first(key) != first(key, 1) for key in shared):
-        raise EvidenceError("two-ranks: denominators differ between the ranks")
-    active, tokens, documents = (
-        first(f"denominators.{key}")
-        for key in ("policy", "auxiliary_tokens", "auxiliary_documents")
-    )
-    own = [first("counts.local_active_tokens", rank) for rank in (0, 1)]
-    if sum(own) != active:
-        raise EvidenceError(f"two-ranks: {own} active tokens of the ranks, {active} in all")
-    response = "active tokens"
+@figure("fig-core-7-grouping")
+def grouping() -> Figure:
+    """The example with one common expert, and with two: grouping, reduction, both losses."""
+    order = [tuple(pair) for pair in corelab.read("worked_example", "executed")]
+    if order != list(GROUPED):
+        raise ValueError(f"worked_example.json: other combinations: {order}")
+    one = [_combination("one", n, "one_expert") for n in range(4)]
+    two = [_combination("two", n, "two_experts") for n in range(4)]
     rows = [
-        ("active tokens of rank 0", count("rank0", own[0], "active:rank0", response)),
-        ("active tokens of rank 1", count("rank1", own[1], "active:rank1", response)),
-        ("active tokens of the step", count("active", active, "policy", response)),
-        ("model tokens of the step", count("tokens", tokens, "aux tokens", "model tokens")),
-        ("documents of the step", count("documents", documents, "aux documents", "documents")),
+        {"grouping": pair[0], "reduction": pair[1], "one": a.text, "two": b.text}
+        for pair, a, b in zip(GROUPED, one, two, strict=True)
     ]
-    ratio = measured(
-        "ratio", tokens / active, "times", 1, what="model over active tokens", runs=[RANKS]
+    return Figure(
+        shape="A table of four combinations.",
+        values=[*one, *two],
+        rows=rows,
+        columns={
+            "grouping": "Grouping",
+            "reduction": "Averaging",
+            "one": "All tokens on one expert",
+            "two": "First document on another expert",
+        },
     )
-    return table([*rows, ("model tokens over active tokens", ratio)], what="First step of the run")
 
 
-# -- chapter 6: replay -----------------------------------------------------------------------------
+def _combination(prefix: str, n: int, key: str) -> Value:
+    return value(f"{prefix}_{'_'.join(GROUPED[n])}", "worked_example", key, 2, at=n)
 
 
-@figure("fig-core-6-gap")
-def replay_gap() -> Figure:
-    """Mean gap to the engine that sampled, of each seed, with own routing and with replay."""
-    seeds = range(len(corelab.read("replay_depth", "live_seeds")))
-    if corelab.read("replay_depth", "smaller") is not True:
-        raise EvidenceError("replay_depth.json: replay is not the smaller one in every seed")
-    cosines = [value(f"cosine_{n}", "replay_depth", "router_cosine", 2, at=n) for n in (0, 2)]
-    by_seed = {
-        way: [
-            value(f"{way}_{n}", "replay_depth", f"{way}_seeds", 4, unit="nats", at=n) for n in seeds
-        ]
-        for way in ("live", "replay")
+@figure("fig-core-7-counts")
+def counts() -> Figure:
+    """The example with a document whose router prefers another expert: both sources of counts."""
+    order = corelab.read("worked_example", "every")
+    values = {
+        tuple(names): value("_".join(names), "worked_example", "tilted", 2, at=n)
+        for n, names in enumerate(order)
     }
     rows = [
         {
-            "seed": n,
-            "own routing": by_seed["live"][n].low,
-            "recorded experts": by_seed["replay"][n].low,
+            "grouping": a,
+            "reduction": b,
+            "executed": values[a, b, "executed"].text,
+            "selected": values[a, b, "router_selected"].text,
         }
-        for n in seeds
+        for a, b in GROUPED
     ]
-
-    def draw(style: Style) -> Any:
-        labels = [f"seed {n}, {way}" for n in seeds for way in ("own routing", "replay")]
-        shown = [by_seed[way][n] for n in seeds for way in ("live", "replay")]
-        return bars(style, labels, shown, ["outside", "trainer"] * len(seeds), log=False)
-
     return Figure(
-        shape="Pairs of bars, one pair a seed; the bar of replay is the shorter one of each.",
-        values=[*by_seed["live"], *by_seed["replay"], *cosines],
+        shape="A table of four combinations under two sources of counts.",
+        values=list(values.values()),
         rows=rows,
-        draw=draw,
+        columns={
+            "grouping": "Grouping",
+            "reduction": "Averaging",
+            "executed": "Executed",
+            "selected": "Router-selected",
+        },
     )
-
-
-# -- chapter 7: router objectives ------------------------------------------------------------------
 
 
 def penalties(
@@ -282,41 +306,4 @@ def z_averaging() -> Figure:
     ]
     return table(
         [("z loss, averaged over tokens", found[0]), ("z loss, averaged over documents", found[1])]
-    )
-
-
-# -- chapter 8: the FP32 head ----------------------------------------------------------------------
-
-
-@figure("fig-core-8-largest")
-def largest() -> Figure:
-    """Largest errors of logits and log-probabilities with both heads, by spread of the logits."""
-    name = "fp32_head"
-    spreads = [int(item) for item in corelab.read(name, "spread")]
-    if corelab.read(name, "same_backward") is not True:
-        raise EvidenceError("fp32_head.json: the gradients differ")
-    values, rows = [], []
-    for n, spread in enumerate(spreads):
-        row: dict[str, Any] = {"spread": spread}
-        for head in ("bf16", "fp32"):
-            for what, unit in (("logit", ""), ("max", "nats")):
-                exponent = head == "fp32"
-                found = value(
-                    f"{head}_{what}_{spread}", name, f"{head}_{what}", 1 if exponent else 3,
-                    unit=unit, exponent=exponent, at=n,
-                )  # fmt: skip
-                values.append(found)
-                row[f"{head}_{what}"] = found.text
-        rows.append(row)
-    return Figure(
-        shape="A table of three spreads of the logits.",
-        values=values,
-        rows=rows,
-        columns={
-            "spread": "Spread of the logits",
-            "bf16_logit": "BF16, a logit",
-            "bf16_max": "BF16, a log-probability",
-            "fp32_logit": "FP32, a logit",
-            "fp32_max": "FP32, a log-probability",
-        },
     )
