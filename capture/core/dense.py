@@ -76,6 +76,26 @@ def read_hf(folder: Path | str) -> tuple[Any, dict[str, torch.Tensor]]:
     return config, state
 
 
+def _rope(hf: Any) -> tuple[str, float | None]:
+    """(kind, base) of a configuration's rotary embedding."""
+    rope = dict(getattr(hf, "rope_parameters", None) or {})
+    return rope.get("rope_type", "default"), rope.get("rope_theta", getattr(hf, "rope_theta", None))
+
+
+def limits(hf: Any) -> list[tuple[bool, str]]:
+    """(whether this HF configuration has it, what) of all that no model of Core holds rightly."""
+    kind, theta = _rope(hf)
+    return [
+        (kind != "default", f"rope_type {kind}"),
+        (theta is None or theta != int(theta), f"rope_theta {theta}"),
+        (hf.hidden_act not in ("silu", "swish"), f"hidden_act {hf.hidden_act}"),
+        (getattr(hf, "attention_bias", False), "attention biases"),
+        (getattr(hf, "mlp_bias", False), "feed-forward biases"),
+        (getattr(hf, "use_sliding_window", False), "a sliding window"),
+        (getattr(hf, "attention_dropout", 0.0), "attention dropout"),
+    ]
+
+
 def core_config(hf: Any) -> TransformerConfig:
     """Core's configuration of an HF one. Raises RefusedError for what it cannot hold."""
     family = hf.model_type
@@ -85,29 +105,18 @@ def core_config(hf: Any) -> TransformerConfig:
             f" {', '.join(FAMILIES)}",
             "model-family",
         )
-    rope = dict(getattr(hf, "rope_parameters", None) or {})
-    theta = rope.get("rope_theta", getattr(hf, "rope_theta", None))
-    heads = hf.num_attention_heads
-    head_dim = getattr(hf, "head_dim", None) or hf.hidden_size // heads
-    for wrong, what in (
-        (rope.get("rope_type", "default") != "default", f"rope_type {rope.get('rope_type')}"),
-        (theta is None or theta != int(theta), f"rope_theta {theta}"),
-        (hf.hidden_act not in ("silu", "swish"), f"hidden_act {hf.hidden_act}"),
-        (getattr(hf, "attention_bias", False), "attention biases"),
-        (getattr(hf, "mlp_bias", False), "feed-forward biases"),
-        (getattr(hf, "use_sliding_window", False), "a sliding window"),
-        (getattr(hf, "attention_dropout", 0.0), "attention dropout"),
-    ):
+    for wrong, what in limits(hf):
         if wrong:
             raise RefusedError(f"{family} with {what}", "model-config")
+    heads = hf.num_attention_heads
     return TransformerConfig.llama_like(
         d_model=hf.hidden_size,
         vocab_size=hf.vocab_size,
         n_layers=hf.num_hidden_layers,
         n_heads=heads,
         n_kv_heads=hf.num_key_value_heads,
-        head_dim=head_dim,
-        rope_theta=int(theta),
+        head_dim=getattr(hf, "head_dim", None) or hf.hidden_size // heads,
+        rope_theta=int(_rope(hf)[1]),
         layer_norm_eps=hf.rms_norm_eps,
         feed_forward=FeedForwardConfig(
             hidden_size=hf.intermediate_size, bias=False, dtype=DType.float32

@@ -26,11 +26,6 @@ def backend_of(config: RunConfig, hf: Any) -> str:
     return "dense"
 
 
-def layout_of(config: RunConfig) -> str:
-    """ "single", "ddp" or "fsdp": how the weights of a dense run lie on its ranks."""
-    return "single" if config.parallel.world_size == 1 else config.parallel.data_parallel
-
-
 def backend(config: RunConfig, hf: Any) -> Any:
     """The module with build, load_hf and export_hf for this model."""
     if backend_of(config, hf) == "moe":

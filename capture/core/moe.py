@@ -65,6 +65,7 @@ class PackOptimizerConfig(OLMoDDPOptimizerConfig):
 
     @classmethod
     def optimizer(cls):
+        """The class that `build` makes."""
         return PackOptimizer
 
 

@@ -21,6 +21,7 @@ from olmo_core.nn.moe.v2.ep_config import ExpertParallelPath
 from olmo_core.nn.moe.v2.qwen import build_qwen3_moe_config_from_hf_config
 
 from .config import RunConfig
+from .dense import limits
 from .errors import CheckpointError, RefusedError
 
 FAMILIES = ("qwen3_moe",)
@@ -55,15 +56,8 @@ def check(hf: Any) -> None:
             f" {', '.join(FAMILIES)}",
             "moe-family",
         )
-    rope = dict(getattr(hf, "rope_parameters", None) or {})
-    theta = rope.get("rope_theta", getattr(hf, "rope_theta", None))
     for wrong, what in (
-        (rope.get("rope_type", "default") != "default", f"rope_type {rope.get('rope_type')}"),
-        (theta is None or theta != int(theta), f"rope_theta {theta}"),
-        (hf.hidden_act not in ("silu", "swish"), f"hidden_act {hf.hidden_act}"),
-        (hf.attention_bias, "attention biases"),
-        (hf.use_sliding_window, "a sliding window"),
-        (hf.attention_dropout, "attention dropout"),
+        *limits(hf),
         (hf.tie_word_embeddings, "a head tied to the embeddings"),
         (bool(hf.mlp_only_layers) or hf.decoder_sparse_step != 1, "layers without experts"),
         (hf.num_experts_per_tok > hf.num_experts, "more chosen experts than there are"),

@@ -128,7 +128,7 @@ def install(device: str, ep: int, dtype: torch.dtype) -> tuple[standins.StandIn,
     from olmo_core.nn.ddp.model import OLMoDDPModel
     from olmo_core.nn.moe.v2 import ep_sync_1d, no_ep, routed_experts
 
-    OLMoDDPModel._training_dtype = dtype
+    OLMoDDPModel._training_dtype = dtype  # released Core always trains this path in bfloat16
     found = standins.needed(device, ep)
     places = {one.where for one in found}
     for module in (no_ep, ep_sync_1d):

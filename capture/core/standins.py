@@ -8,9 +8,7 @@ how many functions were replaced: `label`. This module loads no torch; `standino
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from . import modelfacts
 from .config import RunConfig
@@ -46,11 +44,6 @@ REGISTRY = (
             " Core's, over F.grouped_mm", "cpu"),
     StandIn("torch.cuda.stream", _CUDA, "cpu-ep"),
 )  # fmt: skip
-
-#: class values that are set, not functions that are replaced
-VALUES: Mapping[str, str] = MappingProxyType(
-    {"OLMoDDPModel._training_dtype": "released Core always trains this path in bfloat16"}
-)
 
 
 def transformer_engine() -> bool:

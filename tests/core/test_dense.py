@@ -156,9 +156,6 @@ def test_a_mixture_of_experts_is_not_taken_by_the_dense_module():
 def test_a_dense_run_gets_the_dense_module():
     config, _ = tiny()
     assert models.backend(settings(), config) is dense
-    assert models.layout_of(settings()) == "single"
-    two = settings(parallel__world_size=2, parallel__data_parallel="fsdp")
-    assert models.layout_of(two) == "fsdp"
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,13 @@ Every number here is of Core code with CPU stand-ins: `standins` lists them.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from moerankworker import KINDS, STEADY, data_of
+from ranks import start
 from test_hook import distance
 from test_moe import loaded
 from tiny import collection, tiny
@@ -24,28 +22,14 @@ from capture.core.verify import main as verify
 HERE = Path(__file__).resolve().parent
 EPS = (1, 2)
 CASES = [(kind, recompute) for kind in KINDS for recompute in (False, True)]
-TIMEOUT = 540  # seconds; a deadlock between ranks would end here
+TIMEOUT = 540  # seconds
 
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory) -> tuple[Path, list[dict]]:
     """The folder, and what each of the two ranks saw."""
     folder = tmp_path_factory.mktemp("moeranks")
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-        str(HERE / "moerankworker.py"), str(folder),
-    ]  # fmt: skip
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)]),
-    }
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return folder, [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(2)]
+    return folder, start("moerankworker.py", folder, timeout=TIMEOUT)
 
 
 @pytest.fixture(scope="module")

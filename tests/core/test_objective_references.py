@@ -4,9 +4,6 @@ Kit "response" is TRL "grpo" and Miles without calculate_per_token_loss; kit "to
 and "dapo", and Miles with it. MILES_RL names the folder of the unpacked wheel `miles-rl`.
 """
 
-import os
-import subprocess
-import sys
 from collections import defaultdict
 from contextlib import nullcontext
 from itertools import product
@@ -19,11 +16,11 @@ import torch
 from batches import Batch, config_of, make, run
 from reference_numpy import Settings
 
+from capture.core.findings.common import beside_miles
 from capture.core.objective import Denominators, pack_inputs, policy_objective, response_logps
 from capture.core.packing import make_pack
 
 HERE = Path(__file__).resolve().parent
-WHEEL = Path(os.environ.get("MILES_RL", HERE.parents[1] / "build" / "miles-rl"))
 SHAPES = [(3, 4), (5, 2), (2, 6), (1, 1)]
 
 
@@ -230,11 +227,8 @@ def half(part: slice) -> Batch:
 
 
 @pytest.fixture(scope="session")
-def miles(tmp_path_factory):
+def miles():
     """Results of every case, from one process: loss, normalizer, gradients, log."""
-    assert (WHEEL / "miles").is_dir(), (
-        f"{WHEEL} holds no Miles; install it with pip --no-deps --target, or set MILES_RL"
-    )
     cases = {
         **{
             ("on-policy", b, s): miles_case(batch, settings, "on-policy")
@@ -254,22 +248,8 @@ def miles(tmp_path_factory):
             for h, part in enumerate(HALVES)
         },
     }
-    folder = tmp_path_factory.mktemp("miles")
-    torch.save(list(cases.values()), folder / "cases.pt")
-    command = [
-        sys.executable, str(HERE / "miles_driver.py"), str(WHEEL),
-        str(folder / "cases.pt"), str(folder / "results.pt"),
-    ]  # fmt: skip
-    done = subprocess.run(
-        command,
-        env=os.environ | {"TORCHDYNAMO_DISABLE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return dict(zip(cases, torch.load(folder / "results.pt"), strict=True))
+    found = beside_miles([str(HERE / "miles_driver.py")], list(cases.values()))
+    return dict(zip(cases, found, strict=True))
 
 
 def assert_like_miles(batch, settings, found, *, value: float, slope: float):

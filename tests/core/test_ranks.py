@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from ranks import start
 from test_hook import distance, through_core
 from tiny import collection, lopsided, settings, tiny
 
@@ -17,28 +15,14 @@ from capture.core.actor import CoreActor
 
 HERE = Path(__file__).resolve().parent
 LAYOUTS = ("ddp", "fsdp")
-TIMEOUT = 540  # seconds; a deadlock between ranks would end here
+TIMEOUT = 540  # seconds
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory) -> list[dict]:
     """What each of the two ranks saw."""
     folder = tmp_path_factory.mktemp("ranks")
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-        str(HERE / "rankworker.py"), str(folder),
-    ]  # fmt: skip
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)]),
-    }
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(2)]
+    return start("rankworker.py", folder, timeout=TIMEOUT)
 
 
 def single(**changes) -> CoreActor:

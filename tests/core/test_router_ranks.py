@@ -5,14 +5,12 @@ Every number here is of Core code with CPU stand-ins: `standins` lists them.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from ranks import start
 from routed import TOPK
 from routerrankworker import CASES, MOE, PACK_TOKENS, data_of
 from test_hook import distance
@@ -23,28 +21,14 @@ from capture.core.verify import main as verify
 
 HERE = Path(__file__).resolve().parent
 EPS = (1, 2)
-TIMEOUT = 300  # seconds; a deadlock between ranks would end here
+TIMEOUT = 300  # seconds
 
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory) -> tuple[Path, list[dict]]:
     """The folder, and what each of the two ranks saw."""
     folder = tmp_path_factory.mktemp("routerranks")
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-        str(HERE / "routerrankworker.py"), str(folder),
-    ]  # fmt: skip
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)]),
-    }
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return folder, [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(2)]
+    return folder, start("routerrankworker.py", folder, timeout=TIMEOUT)
 
 
 @pytest.fixture(scope="module")

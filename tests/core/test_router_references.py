@@ -1,9 +1,6 @@
 """The router objectives and replay against Core's own and Megatron's functions."""
 
 import itertools
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +15,10 @@ from routerbench import (
 )
 
 from capture.core import router as kit
+from capture.core.findings.common import beside_miles
 from capture.core.router import RouterSettings, balancing_loss, z_loss
 
 HERE = Path(__file__).resolve().parent
-WHEEL = Path(os.environ.get("MILES_RL", HERE.parents[1] / "build" / "miles-rl"))
 
 
 def test_the_default_is_core_to_the_bit_over_model_tokens():
@@ -70,27 +67,14 @@ def test_core_would_scale_the_coefficient_by_model_tokens_over_labels():
 
 
 @pytest.fixture(scope="module")
-def megatron(tmp_path_factory):
+def megatron():
     """Documents and their pack through Megatron's functions, in a process of its own."""
-    assert (WHEEL / "megatron").is_dir(), f"no unpacked miles-rl at {WHEEL}: set MILES_RL"
-    folder = tmp_path_factory.mktemp("megatron")
     forward = random_forward(np.random.default_rng(2), (5, 1, 4), 6, 2)
     logits = torch.tensor(forward.logits, dtype=torch.float32)
     ids = torch.tensor(forward.ids)
     parts = [slice(first, end) for first, end in reference.spans(forward.doc_lens)]
     cases = [{"logits": logits[part], "ids": ids[part]} for part in (slice(None), *parts)]
-    torch.save(cases, folder / "cases.pt")
-    driver = str(HERE / "megatron_router_driver.py")
-    done = subprocess.run(
-        [sys.executable, driver, str(WHEEL), str(folder / "cases.pt"), str(folder / "out.pt")],
-        env=os.environ | {"TORCHDYNAMO_DISABLE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    pack, *documents = torch.load(folder / "out.pt")
+    pack, *documents = beside_miles([str(HERE / "megatron_router_driver.py")], cases)
     return forward, pack, documents
 
 

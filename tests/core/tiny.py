@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -105,28 +104,14 @@ def collection(
 
 
 def lopsided(data: Collection) -> Collection:
-    """The same samples, but those of the second of two ranks keep one active token each."""
-    from capture.core.packing import plan
+    """See `findings.common.lopsided`."""
+    from capture.core.findings import common
 
-    step = plan(data.samples, world_size=2, optimizer_steps=1, pack_tokens=None).steps[0]
-    few = {index for pack in step.ranks[1] for index in pack.sample_indexes}
-    samples = []
-    for index, sample in enumerate(data.samples):
-        mask = np.ones(sample.response_len, bool)
-        if index in few:
-            mask[1:] = False
-        samples.append(dataclasses.replace(sample, loss_mask=mask))
-    return Collection(samples, data.index)
+    return common.lopsided(data)
 
 
 def settings(**changes: Any) -> Any:
-    """A run of 8 samples a collection, one optimizer step each; dotted keys change it."""
-    from capture.core.configfile import parse, with_changes
+    """Those of `findings.common.settings` with 10 collections; section__key=value changes them."""
+    from capture.core.findings import common
 
-    base = {
-        "rollout": {"rollout_batch_size": 4, "n_samples_per_prompt": 2, "num_rollout": 10},
-        "batch": {"global_batch_size": 8},
-        "optimizer": {"lr": 1e-2, "max_grad_norm": 0.0},
-        "scoring": {"max_mean_drift": 0.0},
-    }
-    return parse(with_changes(base, {key.replace("__", "."): v for key, v in changes.items()}))
+    return common.settings(**{"rollout__num_rollout": 10, **changes})

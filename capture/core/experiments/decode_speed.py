@@ -12,7 +12,6 @@ import argparse
 import dataclasses
 import json
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,6 @@ from capture.core.packing import make_pack
 from capture.core.samples import Collection, Sample
 
 
-def numbers(text: str) -> list[int]:
-    """`1,2,3` as a list of positive numbers."""
-    found = [int(part) for part in text.split(",")]
-    if min(found) < 1:
-        raise ValueError(text)
-    return found
-
-
 def ways(text: str) -> list[str]:
     """`graph,cache,core` as a list."""
     found = text.split(",")
@@ -49,14 +40,10 @@ def ways(text: str) -> list[str]:
 
 def timed(device: str, action: Any) -> tuple[float, int]:
     """(seconds, peak bytes of the device or 0) of a call."""
-    setting.wait(device)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    started = time.perf_counter()
-    action()
-    setting.wait(device)
-    peak = torch.cuda.max_memory_allocated() if device == "cuda" else 0
-    return time.perf_counter() - started, peak
+    _, seconds = setting.timed(device, action)
+    return seconds, torch.cuda.max_memory_allocated() if device == "cuda" else 0
 
 
 def engine_of(args: argparse.Namespace, decode: str, rows: int) -> Any:
@@ -267,10 +254,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="bfloat16")
     parser.add_argument("--decode", type=ways, default=["graph", "cache"], help="also: core")
-    parser.add_argument("--rows", type=numbers, default=[128, 256, 512], help="responses at once")
+    parser.add_argument(
+        "--rows", type=setting.numbers(1), default=[128, 256, 512], help="responses at once"
+    )
     parser.add_argument("--prompt", type=int, default=96, help="longest prompt, in tokens")
     parser.add_argument("--new", type=int, default=128, help="new tokens a response")
-    parser.add_argument("--packs", type=numbers, default=[4096, 8192, 16384], help="tokens a pack")
+    parser.add_argument(
+        "--packs", type=setting.numbers(1), default=[4096, 8192, 16384], help="tokens a pack"
+    )
     parser.add_argument("--document", type=int, default=256, help="tokens of a document")
     parser.add_argument("--repeat", type=int, default=2, help="timed calls after the first")
     parser.add_argument("--only", choices=("check", "decode", "train"), help="one part alone")

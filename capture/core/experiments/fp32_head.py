@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -106,25 +105,15 @@ def measured(step: Callable[[], None], device: str, warm: int, repeat: int) -> d
     for _ in range(warm):
         step()
     setting.wait(device)
-    times: list[float] = []
-    found: dict[str, Any] = {}
+    held = 0
     if device == "cuda":
         held = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        for _ in range(repeat):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            step()
-            end.record()
-            end.synchronize()
-            times.append(start.elapsed_time(end))
+    times = [1000 * setting.clocked(device, step) for _ in range(repeat)]
+    found: dict[str, Any] = {}
+    if device == "cuda":
         found["peak_bytes"] = torch.cuda.max_memory_allocated() - held
         found["held_bytes"] = held
-    else:
-        for _ in range(repeat):
-            start = time.perf_counter()
-            step()
-            times.append(1000 * (time.perf_counter() - start))
     return {"ms": statistics.median(times), "ms_all": times, **found}
 
 

@@ -15,8 +15,7 @@ import argparse
 import json
 import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,21 +55,6 @@ def collection(args: argparse.Namespace, vocabulary: int, index: int, seed: int)
     return Collection(tuple(samples), index)
 
 
-def timed(device: str, action: Callable[[], Any]) -> float:
-    """Seconds of a call: by CUDA events on a GPU, which wait for its work, else by the clock."""
-    if device != "cuda":
-        started = time.perf_counter()
-        action()
-        return time.perf_counter() - started
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    start.record()
-    action()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / 1000
-
-
 def measure(
     args: argparse.Namespace, vocabulary: int, pack: int, scoring: str, seed: int
 ) -> dict[str, Any]:
@@ -93,8 +77,9 @@ def measure(
             data = collection(args, vocabulary, index, seed)
             if args.device == "cuda" and index == 1:
                 torch.cuda.reset_peak_memory_stats()
-            seconds = timed(args.device, lambda d=data: results.extend(actor.train(d, d.index)))
-            times.append(seconds)
+            times.append(
+                setting.clocked(args.device, lambda d=data: results.extend(actor.train(d, d.index)))
+            )
         peak = torch.cuda.max_memory_allocated() if args.device == "cuda" else None
     finally:
         actor.close()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
+import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import torch
 
 from ..actor import CoreActor
 from ..configfile import parse, with_changes
+from ..packing import plan
 from ..samples import Collection, Sample
 from .record import RecordError
 
@@ -122,6 +126,19 @@ def collection(seed: int = 0, count: int = 8, *, longer: int = 9) -> Collection:
     return Collection(tuple(samples), 0)
 
 
+def lopsided(data: Collection) -> Collection:
+    """The same samples, but those of the second of two ranks keep one active token each."""
+    step = plan(data.samples, world_size=2, optimizer_steps=1, pack_tokens=None).steps[0]
+    few = {index for pack in step.ranks[1] for index in pack.sample_indexes}
+    samples = []
+    for index, sample in enumerate(data.samples):
+        mask = np.ones(sample.response_len, bool)
+        if index in few:
+            mask[1:] = False
+        samples.append(dataclasses.replace(sample, loss_mask=mask))
+    return Collection(tuple(samples), data.index)
+
+
 def flat(tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """All tensors in one vector, float64, in order of their names."""
     return torch.cat([tensors[name].double().flatten() for name in sorted(tensors)])
@@ -150,3 +167,25 @@ def miles_wheel() -> Path:
     if not (folder / "miles").is_dir():
         raise RecordError(f"{folder} holds no Miles; `make check-core` puts it there")
     return folder
+
+
+def beside_miles(program: Sequence[str], given: Any) -> Any:
+    """What a program answers to `given`, in a process of its own that imports from `miles-rl`.
+
+    program: arguments of Python. It gets three more: the folder of the wheel, a file with `given`,
+    and the file for its answer, both of `torch.save`. RuntimeError with its stderr where it fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="core-miles-") as scratch:
+        files = [str(Path(scratch) / name) for name in ("given.pt", "answer.pt")]
+        torch.save(given, files[0])
+        done = subprocess.run(
+            [sys.executable, *program, str(miles_wheel()), *files],
+            env={**os.environ, "TORCHDYNAMO_DISABLE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(done.stderr[-3000:])
+        return torch.load(files[1])

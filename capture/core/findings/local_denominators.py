@@ -7,30 +7,11 @@ own cross entropy, once with the policy objective of this trainer and either den
 
 from __future__ import annotations
 
-import dataclasses
-
-import numpy as np
-
 from ..hook import PackWork, StepContext
 from ..objective import pack_inputs
 from ..packing import plan
-from ..samples import Collection
 from . import common, tworanks
 from .record import Finding, Value
-
-
-def lopsided() -> Collection:
-    """Samples of which those of the second of two ranks keep one active token each."""
-    data = common.collection(0)
-    step = plan(data.samples, world_size=2, optimizer_steps=1, pack_tokens=None).steps[0]
-    few = {index for pack in step.ranks[1] for index in pack.sample_indexes}
-    samples = []
-    for index, sample in enumerate(data.samples):
-        mask = np.ones(sample.response_len, bool)
-        if index in few:
-            mask[1:] = False
-        samples.append(dataclasses.replace(sample, loss_mask=mask))
-    return Collection(tuple(samples), 0)
 
 
 def measure() -> Finding:
@@ -44,7 +25,7 @@ def measure() -> Finding:
         errors.append(common.distance(seen["core"][kept], alone))
         one, other = common.flat(seen["core"][kept]), common.flat(alone)
         cosines.append(float(one @ other / one.norm() / other.norm()))
-    data = lopsided()
+    data = common.lopsided(common.collection(0))
     step = plan(data.samples, world_size=1, optimizer_steps=1, pack_tokens=None).steps[0]
     work = [PackWork(pack, pack_inputs(pack, data.samples)) for pack in step.ranks[0]]
     actor.module.train_packs(work, StepContext(actor.objective, step.denominators))

@@ -7,18 +7,13 @@ own. The same for Miles' gradient with Megatron's fused cross entropy, whose bac
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-import tempfile
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from .common import ROOT, miles_wheel
+from .common import ROOT, beside_miles
 from .record import Finding, Value
 
 TESTS = ROOT / "tests" / "core"
@@ -46,21 +41,7 @@ def references() -> Any:
 
 def miles(cases: list[dict]) -> list[dict]:
     """Results of Miles' `loss_function` for cases of `miles_case`."""
-    with tempfile.TemporaryDirectory(prefix="core-miles-") as scratch:
-        folder = Path(scratch)
-        torch.save(cases, folder / "cases.pt")
-        done = subprocess.run(
-            [sys.executable, str(TESTS / "miles_driver.py"), str(miles_wheel()),
-             str(folder / "cases.pt"), str(folder / "results.pt")],
-            env={**os.environ, "TORCHDYNAMO_DISABLE": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise RuntimeError(done.stderr[-3000:])
-        return torch.load(folder / "results.pt")
+    return beside_miles([str(TESTS / "miles_driver.py")], cases)
 
 
 def relative(found: float, wanted: float) -> float:

@@ -6,15 +6,9 @@ packages named megatron and sglang.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-
 import torch
 
-from .common import miles_wheel
+from .common import beside_miles
 from .record import Finding, Value
 
 TOKENS, EXPERTS, TOPK, LAYERS = 64, 8, 2, 2
@@ -68,21 +62,7 @@ def measure() -> Finding:
         core_z.append(float(router_z_loss(expert_logits=logits[None])))
     hf_layers = [float(load_balancing_loss_func((one,), EXPERTS, TOPK)) for one, _ in layers]
     hf_pooled = float(load_balancing_loss_func(tuple(x for x, _ in layers), EXPERTS, TOPK))
-    with tempfile.TemporaryDirectory(prefix="core-megatron-") as scratch:
-        folder = Path(scratch)
-        torch.save({"layers": layers}, folder / "in.pt")
-        done = subprocess.run(
-            [sys.executable, "-c", MEGATRON, str(miles_wheel()), str(folder / "in.pt"),
-             str(folder / "out.pt")],
-            env={**os.environ, "TORCHDYNAMO_DISABLE": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise RuntimeError(done.stderr[-3000:])
-        megatron = torch.load(folder / "out.pt")
+    megatron = beside_miles(["-c", MEGATRON], {"layers": layers})
     gaps = [abs(a - b[0]) for a, b in zip(core, megatron, strict=True)]
     z_gaps = [abs(a - b[1]) for a, b in zip(core_z, megatron, strict=True)]
     factors = [hf / own for hf, own in zip(hf_layers, core, strict=True)]

@@ -100,7 +100,6 @@ def _main(folder: Path) -> None:
     from ..objective import pack_inputs
     from ..packing import Denominators, plan
     from . import common
-    from .local_denominators import lopsided
 
     torch.set_num_threads(1)
     collective.start(2)
@@ -120,7 +119,7 @@ def _main(folder: Path) -> None:
         seen["core"][kept] = cross_entropy(actor, tokens[mine], labels(tokens, kept)[mine])
     for layout in ("ddp", "fsdp"):
         actor = actor_of(layout)
-        data = lopsided()
+        data = common.lopsided(common.collection(0))
         step = plan(data.samples, world_size=2, optimizer_steps=1, pack_tokens=None).steps[0]
         packs = step.ranks[rank]
         own = Denominators(

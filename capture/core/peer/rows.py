@@ -39,10 +39,12 @@ class Writer:
             raise ConfigError(f"--out: {error.filename}: {error.strerror}") from None
 
     def row(self, kind: str, **values: Any) -> None:
+        """Append a row; kind: "setup", "step" or "end"."""
         self._stream.write(json.dumps({"kind": kind, **values}) + "\n")
         self._stream.flush()
 
     def close(self) -> None:
+        """Close the file."""
         self._stream.close()
 
 
@@ -122,7 +124,10 @@ def summary(rows: Sequence[dict[str, Any]], warmup: int = WARMUP) -> dict[str, A
 
 
 def fastest(entries: Sequence[dict[str, Any]]) -> str | None:
-    """The configuration of the candidate with the most samples a second, if any ended well."""
+    """The configuration of the candidate with the most samples a second, None if none ended well.
+
+    entries: as `compared` takes them.
+    """
     good = [e for e in entries if e["status"] == 0 and "samples_per_second" in e]
     if not good:
         return None
@@ -131,6 +136,9 @@ def fastest(entries: Sequence[dict[str, Any]]) -> str | None:
 
 def compared(entries: Sequence[dict[str, Any]], warmup: int) -> dict[str, Any]:
     """The summary: means over the repeats of each configuration, and the ratios.
+
+    entries: one a started process, its `phase` ("try" or another), `configuration`, `status` (0, an
+    exit code or TIME_IS_UP) and what `summary` says of its rows. Rates are a second, memory bytes.
 
     A configuration none of whose runs ended in time counts by what a run had done until then, if
     that is LEAST_TIMED steps; `steps` says how far its rewards go.

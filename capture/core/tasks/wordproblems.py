@@ -248,9 +248,11 @@ class ChatTokenizer:
         return self.encode(text)
 
     def encode(self, text: str) -> list[int]:
+        """Token ids of a text, without begin or end."""
         return list(self._own.encode(text, add_special_tokens=False).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
+        """The text of token ids; special tokens are left out."""
         return str(self._own.decode(list(tokens), skip_special_tokens=True))
 
 
