@@ -21,7 +21,7 @@ export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-core site pdf check check-claims check-slow check-labs check-site check-core check-containers test format outputs labs badges kit bench clean
+.PHONY: help env env-core site screenshot pdf check check-claims check-slow check-labs check-site check-core check-containers test format outputs labs badges kit bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -64,6 +64,9 @@ $(SITE_READY): requirements-site.lock
 
 check-site: site $(SITE_READY) ## open every page of the site in Chromium, and test it (own environment)
 	@$(SITE_BIN) -m pytest -p no:cacheprovider tests/site
+
+screenshot: site $(SITE_READY) ## take the picture of the README anew
+	@$(SITE_BIN) -m scripts.screenshot
 
 pdf: site $(SITE_READY) ## print each manual as one PDF into dist/
 	@$(SITE_BIN) -m scripts.make_pdf

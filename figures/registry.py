@@ -13,6 +13,7 @@ import io
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import figures
@@ -145,7 +146,7 @@ class BuiltFigure:
         body = [[_cell(row.get(key)) for key in self.columns] for row in self.rows]
         return [list(self.columns.values()), *body]
 
-    @property
+    @cached_property
     def recompute(self) -> str:
         """The command that computes the figure's data again; '' for a diagram."""
         if self.is_diagram:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure as Canvas
-from matplotlib.patches import Patch
+if TYPE_CHECKING:  # Matplotlib is slow to import, and a build whose drawings are kept needs none
+    from matplotlib.figure import Figure as Canvas
+    from matplotlib.patches import Patch
 
 # role -> (light page, dark page). Every pair reaches 4.5:1 against its page background
 # (WCAG 2.2, 1.4.3), so a role may also colour text; grid lines are exempt decoration.
@@ -90,6 +89,9 @@ class Style:
 
     def canvas(self, height: float) -> Canvas:
         """An empty figure, `height` inches high, of the variant's width."""
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+        from matplotlib.figure import Figure as Canvas
+
         made = Canvas(figsize=(self.width, height), layout="constrained")
         FigureCanvasSVG(made)
         made.get_layout_engine().set(w_pad=0.06, h_pad=0.06)
@@ -123,6 +125,8 @@ class Style:
 
     def swatch(self, role: str, label: str, hatch: str | None = None) -> Patch:
         """A legend entry for bars of this role."""
+        from matplotlib.patches import Patch
+
         return Patch(label=label, **self.bar(role, hatch))
 
     def line(self, role: str, which: int) -> dict[str, Any]:
@@ -192,5 +196,7 @@ def drawing(figure_id: str, narrow: bool) -> Iterator[Style]:
         font=NARROW_FONT if narrow else WIDE_FONT,
         width=NARROW_INCHES if narrow else WIDE_INCHES,
     )
+    import matplotlib as mpl
+
     with mpl.rc_context(rc=_settings(figure_id, style)):
         yield style

@@ -1,8 +1,6 @@
 """`claims.json` of the site: every number that a page states, for programs.
 
-One object a statement: where it stands (`page`, `stated`), what it rests on (`figure`, `value`,
-`runs`, `tier`, `strength`, `setups`, `quantity`), the number with its unit, and the addresses of
-the figure and its data. Addresses are relative to the file.
+One object a statement and one a figure; `claimkeys` says what their keys hold.
 """
 
 from __future__ import annotations
@@ -11,9 +9,8 @@ import json
 from typing import Any
 
 from scripts import claims, figblocks, figurehtml, navigation
+from scripts.claimkeys import SCHEMA
 from scripts.quantities import canonical_unit
-
-SCHEMA = 1
 
 
 def address(path: str) -> str:

@@ -12,6 +12,7 @@ from scripts.figblocks import FigureBlock
 
 LEDGER = "claim-ledger.html"
 _CODE = re.compile(r"`([^`]+)`")
+_FLAG = re.compile(r"(?<![\w-])--[a-z]\w*")
 
 
 def anchor(figure_id: str, name: str) -> str:
@@ -74,8 +75,14 @@ def sentence(template: str, figure: Any, anchors: set[str]) -> str:
 
 
 def cell(text: str) -> str:
-    """The text of a cell as HTML; what stands in back-ticks is code, as in a Markdown table."""
-    return _CODE.sub(r"<code>\1</code>", escape(text))
+    """The text of a cell as HTML; what stands in back-ticks is code, as in a Markdown table.
+
+    Outside code no line ends between the hyphens of a flag and its first word.
+    """
+    pieces = _CODE.split(escape(text))
+    pieces[::2] = [_FLAG.sub(r'<span class="nobr">\g<0></span>', piece) for piece in pieces[::2]]
+    pieces[1::2] = [f"<code>{piece}</code>" for piece in pieces[1::2]]
+    return "".join(pieces)
 
 
 def table(rows: list[list[str]]) -> str:

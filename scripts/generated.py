@@ -1,14 +1,17 @@
-"""The pages that are made at build time: the figure index and the claim ledger."""
+"""The pages that are made at build time: figure index, claim ledger, and what claims.json holds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scripts import claims, figblocks, figurehtml, navigation
+from scripts import claimkeys, claims, figblocks, figurehtml, navigation
 from scripts.chapters import Chapter
 from scripts.tables import markdown
 
 MOST_RUNS = 3
+# the tables of these pages need the width; the index has no headings to list
+WIDE = "---\nhide: [navigation]\n---\n\n"
+WIDEST = "---\nhide: [navigation, toc]\n---\n\n"
 
 
 def _page(path: str) -> str:
@@ -33,14 +36,15 @@ def figure_index(pages: claims.Pages) -> str:
         link = f"[{figblocks.fill(block.title, texts)}]({_page(path)}#{figure_id})"
         claim = figblocks.fill(block.claim, texts)
         rows.append([link, claim, figure.tier, figure.strength_text, _runs(figure.runs)])
-    head = "# Figure index\n\nEvery figure of the manual, made when the site is built.\n"
-    return f'{head}\n<div class="ledger" markdown>\n\n{markdown(rows)}\n\n</div>\n'
+    head = f"{WIDEST}# Figure index\n\nEvery figure of both manuals, made when the site is built.\n"
+    return f'{head}\n<div class="ledger figure-index" markdown>\n\n{markdown(rows)}\n\n</div>\n'
 
 
 def claim_ledger(pages: claims.Pages) -> str:
     """One table a page, one row a number that it states; then the claims of diagrams."""
-    out = ["# Claim ledger\n\nEvery number that a page states, and what it rests on. "]
-    out[0] += 'Made when the site is built.\n\n<div class="ledger" markdown>\n'
+    out = [f"{WIDE}# Claim ledger\n\nEvery number that a page states, and what it rests on. "]
+    out[0] += "Made when the site is built. A program reads the same as "
+    out[0] += '[claims.json](claims-json.md).\n\n<div class="ledger" markdown>\n'
     anchored: set[str] = set()
     for path, chapter in pages.chapters.items():
         rows = [["stated", "value", "computed", "tier", "runs"]]
@@ -55,6 +59,30 @@ def claim_ledger(pages: claims.Pages) -> str:
             out.append(f"\n## {title}\n\n[Read the page]({_page(path)})\n\n{markdown(rows)}\n")
     out.append("\n</div>\n")
     return "".join(out) + _diagrams(pages)
+
+
+def claims_json() -> str:
+    """What `claims.json` holds, key by key."""
+    keys = [["key", "what it holds"]]
+    keys += [[f"`{key}`", text] for key, text in claimkeys.CLAIM_KEYS.items()]
+    figure = [["key", "what it holds"]]
+    figure += [[f"`{key}`", text] for key, text in claimkeys.FIGURE_KEYS.items()]
+    return (
+        "# Claims as JSON\n\n"
+        "Every number that a page states, for programs: [claims.json](claims.json){ download }.\n"
+        "It is made when the site is built. Addresses are relative to the file, and anchors stay.\n"
+        f"`schema` is {claimkeys.SCHEMA}. It changes when a key changes its meaning or goes.\n\n"
+        f"## A claim\n\n`claims` is a list of objects.\n\n{markdown(keys)}\n\n"
+        "## A figure\n\n`figures` is an object, from the id of each figure to an object.\n\n"
+        f"{markdown(figure)}\n\n"
+        "## An example\n\n"
+        "The reported numbers of one page:\n\n"
+        "```python\nimport json\nfrom pathlib import Path\n\n"
+        'made = json.loads(Path("site/claims.json").read_text(encoding="utf-8"))\n'
+        'for claim in made["claims"]:\n'
+        '    if claim["page"] == "miles-101/1-1-first-step.html" and claim["tier"] == "reported":\n'
+        '        print(claim["stated"], claim["anchor"])\n```\n'
+    )
 
 
 def _statements(

@@ -6,10 +6,9 @@ They hold settings, names and ends of runs; measured and published numbers stand
 from __future__ import annotations
 
 import re
-import tomllib
 from typing import Any
 
-from scripts.tree import Tree
+from scripts.tree import Tree, toml
 
 STORE = "capture/gpu"
 GB10, H200 = f"{STORE}/out-gb10", f"{STORE}/out-h200-miles"
@@ -63,7 +62,7 @@ INCIDENTAL = re.compile(r"--(?:num-rollout|sglang-router-port|seed|rollout-seed)
 
 
 def _toml(tree: Tree, path: str) -> dict[str, Any]:
-    return tomllib.loads(tree.read(path).decode("utf-8"))
+    return toml(tree.text(path))
 
 
 def _settings(tree: Tree) -> dict[str, dict[str, Any]]:

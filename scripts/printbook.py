@@ -29,6 +29,7 @@ _DROPPED = (
     ".//button",
     ".//script",
     ".//a[contains(@class, 'md-content__button')]",
+    ".//p[a[contains(@class, 'lab-download')]]",
 )
 _REFERRING = ("xlink:href", "href", "clip-path", "style", "fill", "filter", "mask")
 
@@ -37,12 +38,14 @@ _REFERRING = ("xlink:href", "href", "clip-path", "style", "fill", "filter", "mas
 class Entry:
     """A line of the contents: anchor, title, and depth 0 for a part, 1 for a page.
 
+    `group` is the title of a part without a page of its own that begins here.
     The headings of a page stand in the outline of the PDF, which every viewer shows.
     """
 
     anchor: str
     title: str
     depth: int
+    group: str = ""
 
 
 def manual_pages(config: str, folder: str) -> list[str]:
@@ -59,6 +62,27 @@ def manual_pages(config: str, folder: str) -> list[str]:
                 found.append(target.removesuffix(".md") + ".html")
 
     walk(nav)
+    return found
+
+
+def groups(config: str, folder: str) -> dict[str, str]:
+    """First page -> title, of the parts of a manual that have no page of their own."""
+    found: dict[str, str] = {}
+
+    def walk(entries: list[Any]) -> None:
+        for entry in entries:
+            title, inner = next(iter(entry.items())) if isinstance(entry, dict) else ("", entry)
+            if not isinstance(inner, list):
+                continue
+            first = inner[0]
+            page = next(iter(first.values())) if isinstance(first, dict) else first
+            if isinstance(page, str) and page.startswith(f"{folder}/"):
+                name = page.removesuffix(".md") + ".html"
+                if _depth(name):
+                    found[name] = title
+            walk(inner)
+
+    walk(yaml.safe_load(config)["nav"])
     return found
 
 
@@ -110,10 +134,15 @@ def article(site: Path, page: str, pages: list[str]) -> html.HtmlElement:
     return found
 
 
-def entries(articles: Mapping[str, html.HtmlElement]) -> list[Entry]:
-    """The contents: every part and every page."""
+def entries(articles: Mapping[str, html.HtmlElement], parts: Mapping[str, str]) -> list[Entry]:
+    """The contents: every part and every page; `parts` as `groups` gives them."""
     return [
-        Entry(slug(page), one.xpath(".//h1")[0].text_content().strip(), _depth(page))
+        Entry(
+            slug(page),
+            one.xpath(".//h1")[0].text_content().strip(),
+            _depth(page),
+            parts.get(page, ""),
+        )
         for page, one in articles.items()
     ]
 
@@ -125,8 +154,9 @@ def _depth(page: str) -> int:
 def contents(listed: list[Entry], numbers: Mapping[str, int]) -> str:
     """The list of contents; a page number that is not known yet is left blank."""
     rows = "".join(
-        f'<li class="depth-{entry.depth}"><a href="#{escape(entry.anchor)}">'
-        f'<span class="entry">{escape(entry.title)}</span>'
+        (f'<li class="depth-0 group">{escape(entry.group)}</li>' if entry.group else "")
+        + f'<li class="depth-{entry.depth}"><a href="#{escape(entry.anchor)}">'
+        f'<span class="entry">{escape(entry.title)}</span><span class="leader"></span>'
         f'<span class="number">{numbers.get(entry.anchor, "")}</span></a></li>'
         for entry in listed
     )
@@ -152,4 +182,4 @@ def book(site: Path, title: str, folder: str, config: str) -> tuple[str, list[En
         f'\n<body class="md-typeset" data-md-color-scheme="default">\n'
         f"{head}\n{CONTENTS}\n{body}\n</body></html>\n"
     )
-    return text, entries(articles)
+    return text, entries(articles, groups(config, folder))

@@ -37,6 +37,7 @@ from scripts import (
     navigation,
     pageframe,
     partpages,
+    setaside,
     sitefinish,
     sourcetables,
     tables,
@@ -57,9 +58,10 @@ class RenderError(ValueError):
 
 @dataclass
 class Output:
-    """Files to be, by path below the docs folder."""
+    """Files to be, by path below the docs folder, and the parts of pages that were set aside."""
 
     files: dict[str, bytes] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
     figures: dict[str, int] = field(default_factory=dict)
     pages: claims.Pages | None = None
 
@@ -184,9 +186,11 @@ def page(tree: Tree, chapter: Chapter, source: str, pages: claims.Pages) -> str:
         at = end
     out += [link_numbers(text, pages, chapter.path) for text in lines[at:]]
     held = holds.of(pages, chapter.path)
-    text = pageframe.with_head("\n".join(out), pageframe.head(chapter, held))
-    text += pageframe.foot(chapter.path, held)
-    return labs.with_download(text, chapter.path) if labs.is_lab(chapter.path) else text
+    text = "\n".join(out)
+    if labs.is_lab(chapter.path):
+        text = labs.with_download(text, chapter.path)
+    text = pageframe.with_head(text, pageframe.head(chapter, held))
+    return text + pageframe.foot(chapter.path, held)
 
 
 def docs(tree: Tree, book: Any, report: Report) -> Output:
@@ -203,6 +207,8 @@ def docs(tree: Tree, book: Any, report: Report) -> Output:
         except ChapterError as error:
             report.error(error.path, error.line, error.text)
             continue
+        text, parts = setaside.taken(text)
+        output.parts.update(parts)
         output.files[page_name(path)] = text.encode()
         output.figures[page_name(path)] = len(chapter.of("figure"))
     for path in labs.notebooks(tree):
@@ -211,6 +217,7 @@ def docs(tree: Tree, book: Any, report: Report) -> Output:
         output.files[f"data/{figure_id}.csv"] = figure.csv().encode()
     output.files["figure-index.md"] = generated.figure_index(pages).encode()
     output.files["claim-ledger.md"] = generated.claim_ledger(pages).encode()
+    output.files["claims-json.md"] = generated.claims_json().encode()
     output.files["claims.json"] = claimsjson.document(pages).encode()
     output.files["assets/figures.css"] = style.css().encode()
     output.files["assets/fonts.css"] = fonts.css(tree).encode()
@@ -221,7 +228,7 @@ def docs(tree: Tree, book: Any, report: Report) -> Output:
             output.files[name] = path.read_bytes()
     if tree.exists("capture/gpu/kit.py"):
         output.files.update(downloads(tree))
-    report.count("pages", len(output.figures) + 2)
+    report.count("pages", sum(name.endswith(".md") for name in output.files))
     report.count("figure blocks", sum(output.figures.values()))
     return output
 
@@ -244,14 +251,16 @@ def start_mkdocs(root: Path, site: Path) -> subprocess.Popen[str]:
     )
 
 
-def finish_mkdocs(process: subprocess.Popen[str], site: Path, report: Report) -> None:
+def finish_mkdocs(
+    process: subprocess.Popen[str], site: Path, parts: Mapping[str, str], report: Report
+) -> None:
     """Wait for MkDocs and finish its pages; a failure is a problem."""
     said = process.communicate()[0]
     if process.returncode:
         for line in said.strip().splitlines():
             report.error("mkdocs.yml", 0, line)
         return
-    sitefinish.finish(site)
+    sitefinish.finish(site, parts)
 
 
 def verify(pages: claims.Pages | None, tree: Tree, report: Report) -> None:
@@ -289,7 +298,7 @@ def build(root: Path = ROOT, site: Path | None = None) -> Report:
         process = start_mkdocs(root, site) if site else None
         verify(output.pages, tree, report)
     if process and site:
-        finish_mkdocs(process, site, report)
+        finish_mkdocs(process, site, output.parts, report)
         if report.ok:
             count_figures(site, output.figures, report)
     return report

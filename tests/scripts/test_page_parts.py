@@ -14,6 +14,7 @@ from scripts import (
     htmltables,
     pageframe,
     partpages,
+    setaside,
     sitefinish,
 )
 from scripts.chapters import ChapterError
@@ -105,11 +106,29 @@ def test_the_date_of_the_build_is_written_into_every_page(tmp_path, monkeypatch)
     (tmp_path / "search" / "search_index.json").write_text('{"docs": []}')
     (tmp_path / "404.html").write_text("lost")
     (tmp_path / "a.html").write_text(f"<p>{pageframe.VERIFIED}</p>")
-    sitefinish.finish(tmp_path)
+    sitefinish.finish(tmp_path, {})
     text = (tmp_path / "a.html").read_text()
     assert text == '<p><time datetime="1970-01-02">1970-01-02</time></p>'
     assert (tmp_path / "search" / "search_index.js").read_text() == 'var __index = {"docs": []}\n'
     assert not (tmp_path / "404.html").exists()
+
+
+def test_parts_that_were_set_aside_come_back_as_they_were():
+    page = (
+        '<svg class="fig-svg fig-wide" id="a"><text>1</text>\n</svg>\n<svg class="logo"></svg>'
+        '<table class="fig-data" data-search-exclude>\n<td>`x` & *y*</td></table>'
+    )
+    short, parts = setaside.taken(page)
+    assert len(parts) == 2
+    assert "<text>" not in short
+    assert "*y*" not in short
+    assert '<svg class="logo"></svg>' in short
+    assert setaside.put_back(short, parts) == page
+
+
+def test_a_mark_without_its_part_is_an_error():
+    with pytest.raises(KeyError):
+        setaside.put_back('<i data-part="0123"></i>', {})
 
 
 NAV = "site_name: x\nnav:\n  - Part:\n      - part/index.md\n      - one.md\n      - two.md\n"

@@ -95,6 +95,11 @@ def test_text_of_a_figure_is_escaped(pages, figure):
     assert block.id in figurehtml.block(block, figure, "x.csv")
 
 
+def test_a_flag_in_a_cell_is_not_parted_from_its_hyphens():
+    assert figurehtml.cell("no --ref-load") == 'no <span class="nobr">--ref</span>-load'
+    assert figurehtml.cell("`--ref-load` a--b ---") == "<code>--ref-load</code> a--b ---"
+
+
 def test_what_stands_in_back_ticks_is_code_in_a_made_table_too():
     html = figurehtml.plain_table("x", [["a"], ["`--flag <N>` of `x`"], ["one ` alone"]], "t")
     assert "<td><code>--flag &lt;N&gt;</code> of <code>x</code></td>" in html

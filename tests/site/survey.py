@@ -1,7 +1,7 @@
 """Opens every page of the site in one browser, a few at a time, and notes what it sees.
 
-Each page is opened twice, light and dark, and resized; axe runs in light at the widest and in
-dark at the width of a phone, so every page meets it in both schemes.
+A page is loaded once, every second one in dark. It is then shown in both schemes at every width,
+and axe judges it twice with all its rules: light and wide, dark and on a phone.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Any
 from urllib.parse import unquote
 
 from axe_playwright_python.base import AXE_FILE_PATH
-from playwright.async_api import BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from scripts import browser
 
 WIDTHS = (1280, 390, 360)
 HEIGHT = 900
-AXE_WIDTH = {"light": 1280, "dark": 390}
+SCHEMES = {"light": "default", "dark": "slate"}
+AXE_AT = {"light": 1280, "dark": 390}
 AT_ONCE = 3
 SMALLEST_TEXT = 10.5  # CSS pixels of figure text; the chapters' own is 17
 
@@ -31,15 +32,26 @@ new PerformanceObserver((list) => {
 }).observe({ type: "layout-shift", buffered: true });
 """
 
-# Of a long table the first rows, since all are made alike; drawings are one image each to a reader.
+# The theme's button sets the same attribute. Colours change at once, so that none is half-way.
+SHOW = """scheme => {
+  if (!document.getElementById("at-once")) {
+    const style = document.head.appendChild(document.createElement("style"));
+    style.id = "at-once";
+    style.textContent = "*, ::before, ::after { transition: none !important; }";
+  }
+  document.body.setAttribute("data-md-color-scheme", scheme);
+}"""
+
+# Once all is measured, before axe looks: of long tables and of the ledger the first rows stay,
+# since all are made alike, and of a drawing its title and its description: it is one image.
+TRIM = """() => {
+  const alike = ["svg.fig-svg > :not(title, desc)", "tbody tr:nth-child(n+9)"];
+  alike.push(".md-nav--primary li li li", ".ledger > :nth-child(n+9)");
+  for (const element of document.querySelectorAll(alike.join())) element.remove();
+}"""
 AXE = """axe.run(
-  { exclude: [["svg.fig-svg > *"], ["tbody tr:nth-child(n+9)"], [".md-nav--primary li li li"]] },
-  { resultTypes: ["violations"], preload: false, elementRef: false, RUN }
+  document, { resultTypes: ["violations"], preload: false, elementRef: false }
 )"""
-# what a scheme or a width can change; the first look runs every rule
-RULES = ["color-contrast", "link-in-text-block", "scrollable-region-focusable", "aria-hidden-focus"]
-RULES += ["link-name", "button-name", "label", "aria-dialog-name", "nested-interactive", "tabindex"]
-RUN = {"light": "", "dark": f"runOnly: {{ type: 'rule', values: {RULES} }}"}
 
 MEASURE = """() => {
   const name = (e) => {
@@ -48,13 +60,13 @@ MEASURE = """() => {
     return e.tagName.toLowerCase() + id + (css === "." ? "" : css);
   };
   const wide = document.documentElement.clientWidth;
-  const over = document.documentElement.scrollWidth > wide
+  const overflow = document.documentElement.scrollWidth > wide
     ? [...document.querySelectorAll("main *, footer *")]
         .filter((e) => e.getBoundingClientRect().right > wide + 1)
         .filter((e) => !e.closest(".fig-table, .md-typeset__scrollwrap, pre, .highlight"))
         .slice(0, 3).map(name).concat("page is " + document.documentElement.scrollWidth + " wide")
     : [];
-  const clipped = [], small = [], covered = [];
+  const clipped = [], small = [];
   for (const svg of document.querySelectorAll("svg.fig-svg")) {
     const frame = svg.getBoundingClientRect();
     if (!frame.width) continue;
@@ -77,17 +89,23 @@ MEASURE = """() => {
   const shown = drawn.filter(
     (b) => [...b.querySelectorAll("svg.fig-svg")].filter((s) => s.clientWidth).length !== 1
   ).map((b) => b.closest("figure").id);
-  return { over, clipped, small, empty, variants: shown };
+  return { overflow, clipped, small, figures: [...empty, ...shown] };
 }""".replace("SMALLEST", str(SMALLEST_TEXT))
 
 
 @dataclass
 class Look:
-    """One page in one scheme: everything that was wrong, by kind, each with its width."""
+    """One page: everything that was wrong, by kind, each with its scheme and width.
+
+    loaded     the scheme in which the page was loaded
+    seen       every scheme and width in which it was measured
+    axe_rules  scheme -> number of rules that axe applied
+    shift      layout shift while it was loaded
+    """
 
     page: str
-    scheme: str
-    widths: list[int] = field(default_factory=list)
+    loaded: str
+    seen: set[tuple[str, int]] = field(default_factory=set)
     console: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
     overflow: list[str] = field(default_factory=list)
@@ -95,11 +113,8 @@ class Look:
     small: list[str] = field(default_factory=list)
     figures: list[str] = field(default_factory=list)
     axe: list[str] = field(default_factory=list)
-    axe_rules: int = 0
+    axe_rules: dict[str, int] = field(default_factory=dict)
     shift: float = 0.0
-
-    def __str__(self) -> str:
-        return f"{self.page} ({self.scheme})"
 
 
 def pages(site: Path) -> list[str]:
@@ -108,30 +123,34 @@ def pages(site: Path) -> list[str]:
 
 
 async def survey(site: Path) -> list[Look]:
-    """Look at every page in both schemes."""
+    """Look at every page."""
     looks: list[Look] = []
     async with async_playwright() as playwright:
         running = await playwright.chromium.launch(**browser.launch_options())
-        for scheme in ("light", "dark"):
-            context = await running.new_context(
-                viewport={"width": WIDTHS[0], "height": HEIGHT}, color_scheme=scheme
-            )
-            await context.add_init_script(WATCH_SHIFTS)
-            waiting = iter(pages(site))
+        contexts = [await opened(running, scheme) for scheme in SCHEMES]
+        waiting = iter(enumerate(pages(site)))
 
-            async def work(context: BrowserContext, scheme: str, waiting: Any) -> None:
-                for name in waiting:
-                    looks.append(await look(context, site, name, scheme))
+        async def work() -> None:
+            for number, name in waiting:
+                turn = number % len(SCHEMES)
+                looks.append(await look(contexts[turn], site, Look(name, list(SCHEMES)[turn])))
 
-            await asyncio.gather(*(work(context, scheme, waiting) for _ in range(AT_ONCE)))
-            await context.close()
+        await asyncio.gather(*(work() for _ in range(AT_ONCE)))
         await running.close()
-    return sorted(looks, key=str)
+    return sorted(looks, key=lambda look: look.page)
 
 
-async def look(context: BrowserContext, site: Path, name: str, scheme: str) -> Look:
-    """Open one page and measure it at every width."""
-    found = Look(name, scheme)
+async def opened(running: Browser, scheme: str) -> BrowserContext:
+    """A window whose reader prefers a scheme."""
+    context = await running.new_context(
+        viewport={"width": WIDTHS[0], "height": HEIGHT}, color_scheme=scheme
+    )
+    await context.add_init_script(WATCH_SHIFTS)
+    return context
+
+
+async def look(context: BrowserContext, site: Path, found: Look) -> Look:
+    """Load one page, measure it in every scheme and width, and let axe judge it."""
     page = await context.new_page()
     inside = site.resolve().as_uri()
 
@@ -147,32 +166,43 @@ async def look(context: BrowserContext, site: Path, name: str, scheme: str) -> L
     page.on("console", console)
     page.on("pageerror", lambda error: found.console.append(str(error)))
     page.on("requestfailed", lambda sent: found.console.append(f"failed: {sent.url}"))
-    await page.goto((site / name).resolve().as_uri(), wait_until="load")
+    await page.goto((site / found.page).resolve().as_uri(), wait_until="load")
     await page.evaluate("document.fonts.ready.then(() => 1)")
     found.shift = await page.evaluate("window.__shift")
+    loaded = await page.evaluate("document.body.getAttribute('data-md-color-scheme')")
+    if loaded != SCHEMES[found.loaded]:
+        found.console.append(f"a reader who prefers {found.loaded} gets {loaded}")
     for width in WIDTHS:
         await page.set_viewport_size({"width": width, "height": HEIGHT})
-        measured = await page.evaluate(MEASURE)
-        found.widths.append(width)
-        for kind, key in (("overflow", "over"), ("clipped", "clipped"), ("small", "small")):
-            getattr(found, kind).extend(f"{text} at {width}" for text in measured[key])
-        found.figures += [f"{text} at {width}" for text in measured["empty"]]
-        found.figures += [f"{text} at {width}" for text in measured["variants"]]
-        if width == AXE_WIDTH[scheme]:
-            await run_axe(page, found)
+        for scheme in SCHEMES:
+            await measure(page, found, scheme, width)
+    await page.evaluate(TRIM)
+    await page.evaluate(AXE_FILE_PATH.read_text(encoding="utf-8"))
+    for scheme, width in AXE_AT.items():
+        await page.set_viewport_size({"width": width, "height": HEIGHT})
+        await judge(page, found, scheme)
     await page.close()
     return found
 
 
-async def run_axe(page: Page, found: Look) -> None:
-    """What axe calls serious or critical, with the first place of each."""
-    await page.evaluate(AXE_FILE_PATH.read_text(encoding="utf-8"))
-    result = await page.evaluate(AXE.replace("RUN", RUN[found.scheme]))
-    found.axe_rules = len(result["passes"]) + len(result["violations"])
+async def measure(page: Page, found: Look, scheme: str, width: int) -> None:
+    """What is cut, small, empty or too wide in one scheme at the width of the window."""
+    await page.evaluate(SHOW, SCHEMES[scheme])
+    measured = await page.evaluate(MEASURE)
+    found.seen.add((scheme, width))
+    for kind in ("overflow", "clipped", "small", "figures"):
+        getattr(found, kind).extend(f"{text} at {width}, {scheme}" for text in measured[kind])
+
+
+async def judge(page: Page, found: Look, scheme: str) -> None:
+    """What axe calls serious or critical in one scheme, with the first place of each."""
+    await page.evaluate(SHOW, SCHEMES[scheme])
+    result = await page.evaluate(AXE)
+    found.axe_rules[scheme] = len(result["passes"]) + len(result["violations"])
     for rule in result["violations"]:
         if rule["impact"] in ("serious", "critical"):
             place = rule["nodes"][0]
             found.axe.append(
-                f"{rule['id']} ({len(rule['nodes'])}): {' '.join(map(str, place['target']))}"
-                f" {place['html'][:120]}"
+                f"{scheme}, {rule['id']} ({len(rule['nodes'])}): "
+                f"{' '.join(map(str, place['target']))} {place['html'][:120]}"
             )

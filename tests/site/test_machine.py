@@ -8,10 +8,7 @@ import re
 import pytest
 from lxml import html
 
-KEYS = {
-    *("page", "kind", "stated", "figure", "value", "anchor", "data", "text", "numbers", "unit"),
-    *("quantity", "tier", "strength", "setups", "runs", "recompute"),
-}
+from scripts import claimkeys
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +26,21 @@ def trees(site):
 
 
 def test_every_claim_has_value_unit_tier_setup_runs_and_figure(document):
-    assert document["schema"] == 1
+    assert document["schema"] == claimkeys.SCHEMA
     assert len(document["claims"]) > 500
     for claim in document["claims"]:
-        assert set(claim) == KEYS
+        assert set(claim) == set(claimkeys.CLAIM_KEYS)
         assert claim["numbers"] or claim["text"]
         assert claim["tier"] in ("measured", "reported", "measured and reported")
         assert claim["setups"], claim["anchor"]
         assert claim["figure"] in document["figures"]
+
+
+def test_every_key_of_the_file_is_explained_on_its_page(document, trees):
+    rows = trees["claims-json.html"].xpath("//tbody/tr/td[1]")
+    explained = [row.text_content() for row in rows]
+    keys = [*document["claims"][0], *next(iter(document["figures"].values()))]
+    assert sorted(explained) == sorted(keys)
 
 
 def test_every_number_link_of_the_pages_is_in_the_file(document, trees):

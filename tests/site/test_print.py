@@ -48,6 +48,21 @@ def test_the_contents_name_the_page_on_which_each_title_stands(book):
         assert f"{squeezed(entry.title)}{number}" in front, entry.title
 
 
+def test_parts_without_a_page_are_named_in_the_contents_before_their_first_page(book):
+    folder, listed, _, pages, _ = book
+    wanted = {"miles-101": {"my-run": "Your own", "reference-flags": "Reference"}}
+    named = {entry.anchor: entry.group for entry in listed if entry.group}
+    slugs = wanted.get(folder, {}).items()
+    assert named == {f"{folder}-{page}": title for page, title in slugs}
+    front = "".join(squeezed(text) for text in pages[1:4])
+    for entry in listed:
+        assert squeezed(entry.group + entry.title) in front
+
+
+def test_no_page_offers_a_download(book):
+    assert [n for n, text in enumerate(book[3], start=1) if "Download this" in text] == []
+
+
 def test_every_page_but_the_first_has_its_number(book):
     for number, text in enumerate(book[3], start=1):
         assert text.split()[0].startswith(str(number)) == (number > 1), number

@@ -46,6 +46,13 @@ def test_search_works_from_a_folder_without_a_server(tab, site):
     assert hit.get_attribute("href").startswith("file:")
 
 
+def test_from_a_folder_the_search_starts_when_it_gets_the_focus(tab, site):
+    opened(tab, site)
+    assert tab.locator("iframe[title=search]").count() == 0
+    search(tab, "zero-variance filter")
+    assert tab.locator("iframe[title=search]").count() == 1
+
+
 def test_search_works_over_http(tab, server):
     tab.goto(server)
     assert "3-2-zero-variance-filter" in search(tab, "zero-variance filter").get_attribute("href")
@@ -146,7 +153,10 @@ def test_three_clicks_lead_from_home_to_a_verified_number(tab, site):
 
 def test_home_says_everything_on_one_screen(tab, site):
     opened(tab, site)
-    for text in ("make check", "For whom", "What was measured, and on what", "GB10 lab, reported"):
+    for text in (
+        *("make check", "For whom", "The OLMo-core trainer", "What was measured, and on what"),
+        *("h200-miles, measured", "h200-core, measured", "GB10 lab, reported"),
+    ):
         box = tab.locator("article").get_by_text(text).first.bounding_box()
         assert box["y"] + box["height"] <= 900, text
 
