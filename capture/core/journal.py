@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +19,8 @@ from .runlog import RunLog, next_path
 from .samples import Collection
 
 _PACKAGES = ("ai2-olmo-core", "torch", "transformers")
+# not after a colon or a letter: the slashes of an address and of a relative path are no folder
+_FOLDERS = re.compile(r"(?<![\w.:/~-])~?/(?:[^/\s\"'=,]+/)+")
 
 
 class Journal:
@@ -130,6 +133,11 @@ class Journal:
             self.log.saved(folder)
 
 
+def without_folders(text: str) -> str:
+    """Text with the last part of each absolute path in place of the path; addresses stay."""
+    return _FOLDERS.sub("", text)
+
+
 def command(seed: int) -> list[str]:
     """What started this process, without the folders of this machine, and with the seed in force.
 
@@ -137,7 +145,7 @@ def command(seed: int) -> list[str]:
     """
     first = Path(sys.argv[0])
     start = ["python", "-m", "capture.core"] if first.name == "__main__.py" else [first.name]
-    words = [*start, *sys.argv[1:]]
+    words = [*start, *(without_folders(word) for word in sys.argv[1:])]
     said = any(word == "--seed" or word.startswith("--seed=") for word in words)
     return words if said else [*words, "--seed", str(seed)]
 
@@ -151,6 +159,6 @@ def notes(config: RunConfig) -> tuple[str, ...]:
         except metadata.PackageNotFoundError:
             found.append(f"{name} not installed")
     how = standins.label_of(config)
-    settings = json.dumps(config.model_dump(mode="json"), separators=(",", ":"))
+    settings = without_folders(json.dumps(config.model_dump(mode="json"), separators=(",", ":")))
     lines = [f"seed {config.seed}", f"packages: {', '.join(found)}", f"settings: {settings}"]
     return tuple([*lines, how] if how else lines)

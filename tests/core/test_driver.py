@@ -212,6 +212,18 @@ def test_run_log_holds_every_part_and_the_records_again(tmp_path):
     assert re.search(r"# end \S+ rc=0 seconds=\d+\n\Z", text)
 
 
+def test_an_absolute_path_is_named_by_its_last_part_alone():
+    for text, kept in (
+        ('{"save":"/home/me/runs/x","path":null}', '{"save":"x","path":null}'),
+        ("miles.save=/data/runs/x", "miles.save=x"),
+        ("--resume ~/runs/x", "--resume x"),
+        ("engine.url=http://127.0.0.1:30000/v1/x", "engine.url=http://127.0.0.1:30000/v1/x"),
+        ("capture/core/examples/gpu.toml", "capture/core/examples/gpu.toml"),
+        ("../runs/x", "../runs/x"),
+    ):
+        assert journal.without_folders(text) == kept
+
+
 def test_without_a_folder_nothing_is_written(tmp_path, capsys):
     config = fakes.settings()
     before = set(tmp_path.rglob("*"))
