@@ -66,11 +66,13 @@ def texts(figure_id, narrow):
         size = float(look["font-size"].removesuffix("px"))
         font = FontProperties(family="DejaVu Sans", weight=look.get("font-weight", "normal"))
         width = TextPath((0, 0), node.text, size=size, prop=font).get_extents().width
-        x, y = float(node.get("x")), float(node.get("y"))
+        # Matplotlib places one of several lines by a transform, and a single line by x and y
+        moved = re.match(r"translate\((-?[\d.]+) (-?[\d.]+)\)", node.get("transform", ""))
+        x, y = map(float, moved.groups() if moved else (node.get("x"), node.get("y")))
         left = x - width * {"middle": 0.5, "end": 1.0}.get(look.get("text-anchor"), 0.0)
         box = [left, y - 0.76 * size, left + width, y + 0.2 * size]
-        turned = re.match(r"rotate\((-?[\d.]+)", node.get("transform", "rotate(0"))
-        if abs(float(turned.group(1))) == 90:
+        turned = re.search(r"rotate\((-?[\d.]+)", node.get("transform", ""))
+        if turned and abs(float(turned.group(1))) == 90:
             box = [x - 0.76 * size, y - (box[2] - x), x + 0.2 * size, y - (box[0] - x)]
         found.append((node.text, *box, size))
     return root.get("viewBox"), found
