@@ -1,10 +1,17 @@
 """Fixtures of more than one test file of the kit."""
 
 import os
+import signal
 
 import pytest
 
 from tests.fakes.runlab import RunLab
+
+
+@pytest.fixture(autouse=True, scope="session")
+def a_closed_terminal_is_heard():
+    """Programs inherit an ignored SIGHUP, and under nohup this process has one."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
